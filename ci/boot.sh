@@ -1,0 +1,182 @@
+# shellcheck shell=bash
+# Boots guests and judges how they ended. Needs lib.sh and guest.sh, and the options that ci/vm parsed. Sourced, not run.
+
+vm_pids=()
+
+clean_up() {
+    local pid
+    for pid in ${vm_pids[@]+"${vm_pids[@]}"}; do
+        kill -KILL "$pid" 2>/dev/null || true
+    done
+    rm -rf "$run_dir"
+}
+
+# Sets `accel` to kvm when a guest really boots with it, else to tcg: a /dev/kvm that exists may still not work.
+choose_accelerator() {
+    local answer=$vm_dir/accel
+    [[ ! $icount ]] || accel=tcg
+    [[ ! $accel ]] || return 0
+    # The answer holds until the host reboots.
+    if [[ -r $answer ]] && read -r accel boot <"$answer" && [[ $boot == "$(</proc/sys/kernel/random/boot_id)" ]]; then
+        return 0
+    fi
+    accel=tcg
+    if [[ -w /dev/kvm ]]; then
+        say "probing KVM by booting with it"
+        if "${BASH_SOURCE[-1]}" --accel kvm --device none --timeout 60 -- true >"$vm_dir/kvm-probe.log" 2>&1; then
+            accel=kvm
+        fi
+    fi
+    say "guests run with ${accel^^}"
+    echo "$accel $(</proc/sys/kernel/random/boot_id)" >"$answer"
+}
+
+# Writes the archive that holds what this run adds to the guest: its settings, the command and the files.
+# make_run_archive NAME COMMAND-FILE
+make_run_archive() {
+    local name=$1 root=$run_dir/root-$1 item host guest own=1 peer= netdev=dummy0 hostname=vm
+    if [[ $two ]]; then
+        netdev=eth0 hostname=vm-${name,,} peer=2
+        [[ $name == A ]] || own=2 peer=1
+    fi
+    mkdir -p "$root/vm" "$root/opt"
+    cp "$2" "$root/vm/command"
+    {
+        echo "export RDMACM_TEST_ADDR=10.10.0.$own RDMACM_TEST_ADDR6=fd00::$own"
+        echo "export RDMACM_TEST_PLAIN_ADDR=10.20.0.1"
+        if [[ $device == none ]]; then
+            echo "RDMACM_TEST_DEVICE="
+        else
+            echo "export RDMACM_TEST_DEVICE=${device}0"
+        fi
+        if [[ $two ]]; then
+            echo "export RDMACM_PEER_ADDR=10.10.0.$peer RDMACM_PEER_ADDR6=fd00::$peer VM_NAME=$name"
+        fi
+        echo "VM_HOSTNAME=$hostname VM_NETDEV=$netdev VM_MTU=$mtu VM_LOSS=$loss VM_WAIT=${two:-0}"
+        echo "VM_DEVICE=$device VM_MODULES=$modules VM_NODE_MODE=$node_mode"
+        printf 'VM_FETCH='
+        quote "$(for item in ${fetches[@]+"${fetches[@]}"}; do printf '%s ' "${item%%:*}"; done)"
+        echo
+    } >"$root/vm/config"
+    for item in ${variables[@]+"${variables[@]}"}; do
+        printf 'export %s\n' "${item%%=*}=$(quote "${item#*=}")"
+    done >"$root/vm/env"
+    for item in ${files[@]+"${files[@]}"}; do
+        host=${item%%:*}
+        guest=/opt/$(basename "$host")
+        [[ $item != *:* ]] || guest=${item#*:}
+        mkdir -p "$root${guest%/*}"
+        cp -rL --preserve=mode,timestamps "$host" "$root$guest"
+    done
+    make_cpio "$root" "$run_dir/run-$name.cpio"
+    cat "$guest_userland" "$guest_modules_cpio" ${guest_siw_cpio:+"$guest_siw_cpio"} "$run_dir/run-$name.cpio" \
+        >"$run_dir/initrd-$name"
+    rm -rf "$root" "$run_dir/run-$name.cpio"
+}
+
+# Starts a VM in the background; adds its process id to vm_pids. Output goes to the FIFO output-NAME.
+# start_vm NAME COMMAND-FILE [QEMU ARGUMENT...]
+start_vm() {
+    local name=$1 console number=2 item
+    make_run_archive "$name" "$2"
+    shift 2
+    console=$(console_log "$name")
+    mkfifo "$run_dir/output-$name"
+    local arguments=(
+        -nodefaults -no-user-config -display none -no-reboot
+        -machine q35 -smp "$cpus" -m "$memory"
+        -kernel "$guest_kernel" -initrd "$run_dir/initrd-$name"
+        -append "console=ttyS0 loglevel=5 mitigations=off nokaslr random.trust_cpu=on no_timer_check tsc=reliable
+            cryptomgr.notests oops=panic panic=-1"
+        -serial "file:$console"
+        -device virtio-serial-pci
+        -chardev "file,id=output,path=$run_dir/output-$name" -device virtserialport,chardev=output,nr=1
+        -chardev "file,id=status,path=$run_dir/status-$name" -device virtserialport,chardev=status,nr=2
+    )
+    for item in ${fetches[@]+"${fetches[@]}"}; do
+        number=$((number + 1))
+        arguments+=(-chardev "file,id=fetch$number,path=$run_dir/fetch-$name-$number"
+            -device "virtserialport,chardev=fetch$number,nr=$number")
+    done
+    if [[ $accel == kvm ]]; then
+        arguments+=(-accel kvm -cpu host)
+    elif [[ $icount ]]; then
+        arguments+=(-accel tcg,thread=single -cpu max -icount shift=0,sleep=off)
+    else
+        arguments+=(-accel tcg,thread=multi -cpu max)
+    fi
+    qemu-system-x86_64 "${arguments[@]}" "$@" </dev/null >"$run_dir/qemu-$name.log" 2>&1 &
+    vm_pids+=($!)
+}
+
+# Where a VM's kernel messages go; only the newest twenty are kept.
+console_log() {
+    # shellcheck disable=SC2012  # our own file names
+    ls -t "$vm_dir"/console-*.log 2>/dev/null | tail -n +20 | xargs -r rm -f
+    echo "$vm_dir/console-${run_dir##*.}-$1.log"
+}
+
+# Lines of the kernel's log that mean it has a bug or is in trouble.
+kernel_trouble='BUG:|WARNING:|Oops|general protection fault|Kernel panic|KFENCE|UBSAN|KASAN|blocked for more than|soft lockup'
+
+# Prints the exit code of a VM that has ended, and says why when it is not the command's own.
+# judge NAME TIMED-OUT
+judge() {
+    local name=$1 timed_out=$2 status= console=$vm_dir/console-${run_dir##*.}-$1.log
+    [[ ! -r $run_dir/status-$name ]] || status=$(tr -cd 0-9 <"$run_dir/status-$name")
+    if grep -Eq "$kernel_trouble" "$console"; then
+        say "the guest's kernel is in trouble ($console):"
+        grep -E -m 1 -A 60 "$kernel_trouble" "$console" | tr -d '\r' >&2
+        echo "$EXIT_GUEST_DIED"
+    elif [[ $status ]]; then
+        echo "$status"
+    elif [[ $timed_out ]]; then
+        say "timeout after $timeout s; the console log is $console"
+        echo "$EXIT_TIMEOUT"
+    else
+        say "the guest died; the end of its console log, $console:"
+        tail -n 60 "$console" | tr -d '\r' >&2
+        cat "$run_dir/qemu-$name.log" >&2
+        echo "$EXIT_GUEST_DIED"
+    fi
+}
+
+unpack_fetched() {
+    local name=$1 number=2 item target
+    for item in ${fetches[@]+"${fetches[@]}"}; do
+        number=$((number + 1))
+        target=${item#*:}${two:+/$name}
+        mkdir -p "$target"
+        [[ ! -s $run_dir/fetch-$name-$number ]] || tar -C "$target" -xf "$run_dir/fetch-$name-$number"
+    done
+}
+
+announce() {
+    local about="about 2 s"
+    [[ $accel == kvm ]] || about="about 10 s"
+    [[ ! $icount ]] || about="about 40 s"
+    say "booting $guest_release (${accel^^}${icount:+, icount}, $about)"
+}
+
+run_one() {
+    local code timed_out= watchdog
+    if [[ $script ]]; then
+        { echo "set -- $(quote ${command[@]+"${command[@]}"})"; cat "$script"; } >"$run_dir/command"
+    else
+        echo "exec $(quote "${command[@]}")" >"$run_dir/command"
+    fi
+    announce
+    start_vm vm "$run_dir/command"
+    cat "$run_dir/output-vm" &
+    local reader=$!
+    (sleep "$timeout"; touch "$run_dir/timed-out"; kill -KILL "${vm_pids[0]}") 2>/dev/null &
+    watchdog=$!
+    wait "${vm_pids[0]}" 2>/dev/null || true
+    vm_pids=()
+    kill "$watchdog" 2>/dev/null || true
+    wait "$reader" || true
+    [[ ! -e $run_dir/timed-out ]] || timed_out=1
+    unpack_fetched vm
+    code=$(judge vm "$timed_out")
+    exit "$code"
+}
