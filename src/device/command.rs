@@ -1,0 +1,75 @@
+//! Commands that have no ioctl method of their own.
+//!
+//! The ioctl INVOKE_WRITE carries any of the older write commands. It is used instead of `write()`
+//! because the kernel checks the caller's credentials against the opener's on `write()` only, and
+//! because the driver's part of the answer gets a buffer of its own. Every kernel since 5.0 has it.
+
+use std::io;
+
+use rdmacm_kernel_abi::uverbs::{self, ioctl};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::Context;
+use crate::sys::{Attr, Value};
+
+/// The driver's part of a command.
+#[derive(Default)]
+pub(crate) struct DriverData<'a> {
+    /// What the driver is told; empty when nothing.
+    pub input: &'a [u8],
+    /// Room for what the driver answers; empty when nothing.
+    pub output: &'a mut [u8],
+}
+
+impl Context {
+    /// Sends a write command that has an answer.
+    pub(crate) fn command<Request, Response>(
+        &self,
+        command: uverbs::Command,
+        request: &Request,
+        driver: DriverData<'_>,
+    ) -> io::Result<Response>
+    where
+        Request: IntoBytes + Immutable,
+        Response: FromBytes + IntoBytes,
+    {
+        let mut response = Response::new_zeroed();
+        self.invoke_write(command, request.as_bytes(), response.as_mut_bytes(), driver)?;
+        Ok(response)
+    }
+
+    /// Sends a write command that is only carried out.
+    pub(crate) fn command_without_answer<Request>(
+        &self,
+        command: uverbs::Command,
+        request: &Request,
+    ) -> io::Result<()>
+    where
+        Request: IntoBytes + Immutable,
+    {
+        self.invoke_write(command, request.as_bytes(), &mut [], DriverData::default())
+    }
+
+    fn invoke_write(
+        &self,
+        command: uverbs::Command,
+        request: &[u8],
+        response: &mut [u8],
+        driver: DriverData<'_>,
+    ) -> io::Result<()> {
+        let number = u64::from(command.0).to_ne_bytes();
+        let mut attrs = Vec::with_capacity(5);
+        attrs.push(Attr::new(ioctl::device::invoke_write::WRITE_CMD, Value::In(&number)));
+        attrs.push(Attr::new(ioctl::device::invoke_write::CORE_IN, Value::In(request)));
+        if !response.is_empty() {
+            attrs.push(Attr::new(ioctl::device::invoke_write::CORE_OUT, Value::Out(response)));
+        }
+        if !driver.input.is_empty() {
+            attrs.push(Attr::new(ioctl::UHW_IN, Value::In(driver.input)));
+        }
+        if !driver.output.is_empty() {
+            attrs.push(Attr::new(ioctl::UHW_OUT, Value::Out(driver.output)));
+        }
+        self.method(ioctl::object::DEVICE, ioctl::device::INVOKE_WRITE, &mut attrs)
+    }
+}

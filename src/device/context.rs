@@ -1,0 +1,184 @@
+//! An open device.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, OnceLock, Weak};
+
+use rdmacm_kernel_abi::uverbs::ioctl;
+
+use super::{Device, DeviceAttr};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::{Attr, IoctlCommand, Kernel, Mapping, Value, fork_generation};
+
+/// An open RDMA device: the parent of protection domains, completion queues and all that is made
+/// of them.
+///
+/// A cheap handle. The device is closed when the last handle and the last object made through it
+/// are gone. Some kernels (6.1 and 6.12 with rxe) finish the removal of a device only then.
+#[doc(alias = "ibv_context")]
+#[derive(Debug, Clone)]
+pub struct Context(Arc<ContextInner>);
+
+#[derive(Debug)]
+pub(super) struct ContextInner {
+    device: Device,
+    fd: OwnedFd,
+    attr: OnceLock<DeviceAttr>,
+    /// Which process opened the device.
+    generation: u32,
+}
+
+impl Context {
+    pub(super) fn open(device: &Device) -> Result<Self> {
+        let kernel = device.registry.kernel();
+        let path = Path::new("/dev/infiniband").join(&device.node);
+        let fd = kernel.open(&path).map_err(|error| explain_open(&path, device, &error))?;
+        check_node(&**kernel, fd.as_fd(), &path, device)?;
+        let context = Self(Arc::new(ContextInner {
+            device: device.clone(),
+            fd,
+            attr: OnceLock::new(),
+            generation: fork_generation(),
+        }));
+        context.get_context().map_err(|error| {
+            Error::from_os("open_device", &error)
+                .because(format!("the kernel gave no context on {}", path.display()))
+        })?;
+        Ok(context)
+    }
+
+    /// Makes the kernel's side of the context. Without a descriptor for asynchronous events, which
+    /// is made when somebody wants to read them.
+    fn get_context(&self) -> io::Result<()> {
+        let mut vectors = 0u32.to_ne_bytes();
+        let mut support = 0u64.to_ne_bytes();
+        // Each provider that needs driver data here adds it; rxe has none.
+        self.method(
+            ioctl::object::DEVICE,
+            ioctl::device::GET_CONTEXT,
+            &mut [
+                Attr::new(ioctl::device::get_context::NUM_COMP_VECTORS, Value::Out(&mut vectors)),
+                Attr::new(ioctl::device::get_context::CORE_SUPPORT, Value::Out(&mut support)),
+            ],
+        )
+    }
+
+    pub(super) fn from_inner(inner: Arc<ContextInner>) -> Self {
+        Self(inner)
+    }
+
+    pub(super) fn downgrade(&self) -> Weak<ContextInner> {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(super) fn is_of(&self, device: &Device) -> bool {
+        let own = self.device();
+        !self.is_inherited()
+            && own.index == device.index
+            && own.name == device.name
+            && own.node == device.node
+            && own.node_guid == device.node_guid
+    }
+
+    /// The device that is open.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// What the device can do. The kernel is asked once.
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone.
+    #[doc(alias("ibv_query_device", "ibv_query_device_ex"))]
+    pub fn attr(&self) -> Result<&DeviceAttr> {
+        if let Some(attr) = self.0.attr.get() {
+            return Ok(attr);
+        }
+        let attr = DeviceAttr::query(self)?;
+        Ok(self.0.attr.get_or_init(|| attr))
+    }
+
+    /// Whether two handles are of the same open device.
+    pub fn same_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether this process is a forked child of the one that opened the device. Its objects are
+    /// the parent's.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.0.generation != fork_generation()
+    }
+
+    pub(crate) fn kernel(&self) -> &Arc<dyn Kernel> {
+        self.0.device.registry.kernel()
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.fd.as_fd()
+    }
+
+    /// Maps a queue of the device.
+    pub(crate) fn map(&self, length: usize, offset: u64) -> io::Result<Mapping> {
+        Mapping::new(self.kernel(), self.fd(), length, offset)
+    }
+
+    /// Sends a command in the ioctl form.
+    pub(crate) fn method(
+        &self,
+        object: u16,
+        method: u16,
+        attrs: &mut [Attr<'_>],
+    ) -> io::Result<()> {
+        let driver_id = self.0.device.driver.id();
+        self.kernel().ioctl_command(self.fd(), IoctlCommand { object, method, driver_id, attrs })
+    }
+}
+
+/// A node that was replaced while we looked is not the device we were asked for.
+fn check_node(
+    kernel: &dyn Kernel,
+    fd: BorrowedFd<'_>,
+    path: &Path,
+    device: &Device,
+) -> Result<()> {
+    let found = kernel.device_number(fd).map_err(|e| Error::from_os("open_device", &e))?;
+    let right = match (found, device.node_number) {
+        (None, _) => false,
+        (Some(found), Some(expected)) => found == expected,
+        (Some(_), None) => true,
+    };
+    if right {
+        return Ok(());
+    }
+    Err(Error::new(
+        "open_device",
+        ErrorKind::NoDevice,
+        format!(
+            "{} is not the character device of {}; list the devices again",
+            path.display(),
+            device.name
+        ),
+    ))
+}
+
+fn explain_open(path: &Path, device: &Device, error: &io::Error) -> Error {
+    let name = &device.name;
+    let text = match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => format!(
+            "the kernel has {name} but {} is missing or dead: in a container, pass the node in; \
+             elsewhere, check udev",
+            path.display()
+        ),
+        Some(libc::EACCES | libc::EPERM) => {
+            format!("no permission on {}: open it to the user or the group rdma", path.display())
+        }
+        _ => format!("{} cannot be opened", path.display()),
+    };
+    let described = Error::from_os("open_device", error).because(text);
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENXIO) => described.of_kind(ErrorKind::NoDevice),
+        _ => described,
+    }
+}

@@ -1,0 +1,256 @@
+//! Which devices the kernel has: netlink first, sysfs where netlink does not answer.
+
+use std::io;
+use std::path::Path;
+
+use rdmacm_kernel_abi::netlink::{
+    NlAttr, NlMsgHdr, NldevAttr, NldevCommand, NlmFlags, nldev_type,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{Device, Driver, Registry, Transport};
+use crate::error::{Error, ErrorKind, Result};
+
+const OPERATION: &str = "devices";
+
+/// All devices.
+pub(super) fn list(registry: &'static Registry) -> Result<Vec<Device>> {
+    match list_by_netlink(registry) {
+        Ok(devices) => Ok(devices),
+        Err(_) => list_by_sysfs(registry),
+    }
+}
+
+/// The device with this index.
+pub(super) fn find(registry: &'static Registry, index: u32) -> Result<Device> {
+    let mut found = None;
+    let request = request(NldevCommand::GET, NlmFlags::empty(), &[(NldevAttr::DEV_INDEX, index.as_bytes())]);
+    let answer = registry.kernel().netlink(&request, &mut |_, payload| {
+        found = Some(Properties::parse(payload));
+    });
+    let device = match (answer, found) {
+        (Ok(()), Some(properties)) => properties.into_device(registry),
+        // No netlink: the list from sysfs has no indices to find it by, except when it is the
+        // only one.
+        _ => list_by_sysfs(registry).ok().and_then(|mut list| match list.len() {
+            1 => list.pop(),
+            _ => None,
+        }),
+    };
+    device.ok_or_else(|| {
+        Error::new(
+            OPERATION,
+            ErrorKind::NoDevice,
+            format!("the device with index {index} is gone, or has no verbs interface"),
+        )
+    })
+}
+
+fn list_by_netlink(registry: &'static Registry) -> io::Result<Vec<Device>> {
+    let mut properties = Vec::new();
+    let request = request(NldevCommand::GET, NlmFlags::DUMP, &[]);
+    registry.kernel().netlink(&request, &mut |_, payload| {
+        properties.push(Properties::parse(payload));
+    })?;
+    // A device without verbs, or removed meanwhile, has no character device and is left out.
+    Ok(properties.into_iter().filter_map(|found| found.into_device(registry)).collect())
+}
+
+/// What netlink says of a device.
+#[derive(Default)]
+struct Properties {
+    index: Option<u32>,
+    name: Option<String>,
+    node_guid: u64,
+    node_type: u8,
+}
+
+impl Properties {
+    fn parse(payload: &[u8]) -> Self {
+        let mut found = Self::default();
+        for (kind, value) in attributes(payload) {
+            match kind {
+                NldevAttr::DEV_INDEX => found.index = number(value),
+                NldevAttr::DEV_NAME => found.name = text(value),
+                NldevAttr::NODE_GUID => found.node_guid = number(value).unwrap_or(0),
+                NldevAttr::DEV_NODE_TYPE => found.node_type = value.first().copied().unwrap_or(0),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn into_device(self, registry: &'static Registry) -> Option<Device> {
+        let index = self.index?;
+        let node = Node::find(registry, index)?;
+        Some(Device {
+            registry,
+            index: Some(index),
+            name: self.name?,
+            node_guid: self.node_guid,
+            transport: Transport::from_node_type(self.node_type),
+            node: node.name?,
+            node_number: node.number,
+            driver: Driver::from_id(node.driver?),
+        })
+    }
+}
+
+/// What netlink says of a device's uverbs node.
+#[derive(Default)]
+struct Node {
+    name: Option<String>,
+    number: Option<u64>,
+    driver: Option<u32>,
+}
+
+impl Node {
+    fn find(registry: &'static Registry, index: u32) -> Option<Self> {
+        let request = request(
+            NldevCommand::GET_CHARDEV,
+            NlmFlags::empty(),
+            &[(NldevAttr::CHARDEV_TYPE, b"uverbs\0"), (NldevAttr::DEV_INDEX, index.as_bytes())],
+        );
+        let mut node = Self::default();
+        let answer = registry.kernel().netlink(&request, &mut |_, payload| {
+            for (kind, value) in attributes(payload) {
+                match kind {
+                    NldevAttr::CHARDEV_NAME => node.name = text(value),
+                    NldevAttr::CHARDEV => node.number = number(value).map(device_number),
+                    NldevAttr::UVERBS_DRIVER_ID => node.driver = number(value),
+                    _ => {}
+                }
+            }
+        });
+        answer.is_ok().then_some(node)
+    }
+}
+
+/// The kernel's encoding of a device number, in the C library's.
+fn device_number(encoded: u64) -> u64 {
+    let major = encoded >> 8 & 0xfff;
+    let minor = encoded & 0xff | encoded >> 12 & 0xfff00;
+    libc::makedev(major as u32, minor as u32)
+}
+
+fn request(command: NldevCommand, flags: NlmFlags, attributes: &[(NldevAttr, &[u8])]) -> Vec<u8> {
+    let mut message = NlMsgHdr {
+        nlmsg_type: nldev_type(command),
+        nlmsg_flags: (NlmFlags::REQUEST | flags).bits(),
+        ..Default::default()
+    }
+    .as_bytes()
+    .to_vec();
+    for (kind, value) in attributes {
+        let nla_len = (size_of::<NlAttr>() + value.len()) as u16;
+        message.extend(NlAttr { nla_len, nla_type: kind.0 }.as_bytes());
+        message.extend(*value);
+        message.resize(message.len().next_multiple_of(4), 0);
+    }
+    let len = message.len() as u32;
+    message[..4].copy_from_slice(&len.to_ne_bytes());
+    message
+}
+
+/// The attributes of a message; ends at the first malformed one.
+fn attributes(mut payload: &[u8]) -> impl Iterator<Item = (NldevAttr, &[u8])> {
+    std::iter::from_fn(move || {
+        let (header, _) = NlAttr::read_from_prefix(payload).ok()?;
+        let length = usize::from(header.nla_len);
+        let value = payload.get(size_of::<NlAttr>()..length)?;
+        payload = payload.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+        // The upper two bits say how the value is encoded; none of ours uses them.
+        Some((NldevAttr(header.nla_type & 0x3fff), value))
+    })
+}
+
+fn number<T: FromBytes>(value: &[u8]) -> Option<T> {
+    T::read_from_prefix(value).ok().map(|(number, _)| number)
+}
+
+fn text(value: &[u8]) -> Option<String> {
+    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    String::from_utf8(value[..end].to_vec()).ok()
+}
+
+fn list_by_sysfs(registry: &'static Registry) -> Result<Vec<Device>> {
+    let folder = Path::new("/sys/class/infiniband_verbs");
+    let mut nodes = match registry.kernel().list_dir(folder) {
+        Ok(nodes) => nodes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => {
+            return Err(Error::from_os(OPERATION, &error).because(
+                "neither RDMA netlink nor /sys/class/infiniband_verbs can be read",
+            ));
+        }
+    };
+    nodes.retain(|node| node.starts_with("uverbs"));
+    nodes.sort();
+    Ok(nodes.into_iter().filter_map(|node| device_from_sysfs(registry, folder, node)).collect())
+}
+
+/// One device; `None` when it goes away while its files are read.
+fn device_from_sysfs(
+    registry: &'static Registry,
+    folder: &Path,
+    node: String,
+) -> Option<Device> {
+    let read = |path: &Path| registry.kernel().read_file(path).ok();
+    let own = folder.join(&node);
+    let name = read(&own.join("ibdev"))?;
+    let device = Path::new("/sys/class/infiniband").join(&name);
+    let node_type = read(&device.join("node_type"))?;
+    let guid = read(&device.join("node_guid"))?.replace(':', "");
+    let (major, minor) = read(&own.join("dev"))
+        .and_then(|dev| {
+            let (major, minor) = dev.split_once(':')?;
+            Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
+        })?;
+    Some(Device {
+        registry,
+        index: None,
+        node_guid: u64::from_str_radix(&guid, 16).ok()?,
+        transport: Transport::from_node_type(node_type.split(':').next()?.trim().parse().ok()?),
+        driver: driver_by_name(&name),
+        name,
+        node,
+        node_number: Some(libc::makedev(major, minor)),
+    })
+}
+
+/// sysfs does not tell the driver; its devices' usual names do. A wrong guess is refused by the
+/// kernel at the first command.
+fn driver_by_name(name: &str) -> Driver {
+    [("rxe", Driver::Rxe), ("siw", Driver::Siw), ("mlx5", Driver::Mlx5)]
+        .into_iter()
+        .find(|(prefix, _)| name.starts_with(prefix))
+        .map_or(Driver::Other(0), |(_, driver)| driver)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decodes_device_numbers_with_large_minors() {
+        assert_eq!(device_number(0x0a7c), libc::makedev(10, 124));
+        assert_eq!(device_number(0x10_0a04), libc::makedev(10, 260));
+        assert_eq!(device_number(0xe7c0), libc::makedev(231, 192));
+    }
+
+    #[test]
+    fn requests_are_padded_and_counted() {
+        let message = request(NldevCommand::GET_CHARDEV, NlmFlags::empty(), &[(NldevAttr::CHARDEV_TYPE, b"uverbs\0")]);
+        assert_eq!(message.len(), 16 + 4 + 8);
+        assert_eq!(message[..4], 28u32.to_ne_bytes());
+        let parsed: Vec<_> = attributes(&message[16..]).collect();
+        assert_eq!(parsed, [(NldevAttr::CHARDEV_TYPE, &b"uverbs\0"[..])]);
+    }
+
+    #[test]
+    fn malformed_attributes_end_the_list() {
+        for garbage in [&[][..], &[1], &[0, 0, 1, 0], &[3, 0, 1, 0], &[200, 0, 1, 0, 9]] {
+            assert_eq!(attributes(garbage).count(), 0, "{garbage:?}");
+        }
+    }
+}

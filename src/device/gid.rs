@@ -1,0 +1,148 @@
+//! GIDs and P_Keys: the addresses and partitions of a port.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
+
+use rdmacm_kernel_abi::uverbs::ioctl;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::Context;
+use crate::error::{Error, Result};
+use crate::sys::{Attr, Value};
+
+/// A global identifier: the 128-bit address of a port.
+#[doc(alias = "ibv_gid")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The IP address that a RoCE GID stands for: IPv4 where the GID is a mapped one.
+    pub fn to_ip(self) -> IpAddr {
+        Ipv6Addr::from(self.0).to_canonical()
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ipv6Addr::from(self.0).fmt(f)
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gid({self})")
+    }
+}
+
+/// The packet format that a GID stands for.
+#[doc(alias = "ibv_gid_type")]
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum GidType {
+    /// InfiniBand.
+    InfiniBand,
+    /// RoCE version 1 (Ethernet only).
+    RoceV1,
+    /// RoCE version 2 (UDP).
+    RoceV2,
+    /// A type of a newer kernel.
+    Other(u32),
+}
+
+/// One entry of a port's GID table.
+#[doc(alias = "ibv_gid_entry")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GidEntry {
+    /// The GID.
+    pub gid: Gid,
+    /// Its place in the table, which is what an address handle names.
+    pub index: u32,
+    /// The port.
+    pub port: u8,
+    /// The packet format.
+    pub kind: GidType,
+    /// Index of the network interface behind it; 0 when there is none.
+    pub interface: u32,
+}
+
+impl Context {
+    /// The GIDs of all ports that are in use.
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone.
+    #[doc(alias("ibv_query_gid_table", "ibv_query_gid_ex"))]
+    pub fn gids(&self) -> Result<Vec<GidEntry>> {
+        let ports = self.attr()?.ports();
+        let mut room = 0;
+        for port in 1..=ports {
+            room += self.port(port)?.gid_table_length as usize;
+        }
+        let mut entries = vec![ioctl::GidEntry::new_zeroed(); room];
+        let mut count = 0u64;
+        let entry_size = size_of::<ioctl::GidEntry>() as u64;
+        use ioctl::device::query_gid_table as attr;
+        self.method(
+            ioctl::object::DEVICE,
+            ioctl::device::QUERY_GID_TABLE,
+            &mut [
+                Attr::new(attr::ENTRY_SIZE, Value::In(entry_size.as_bytes())),
+                Attr::new(attr::FLAGS, Value::In(0u32.as_bytes())),
+                Attr::new(attr::RESP_ENTRIES, Value::Out(entries.as_mut_bytes())),
+                Attr::new(attr::RESP_NUM_ENTRIES, Value::Out(count.as_mut_bytes())),
+            ],
+        )
+        .map_err(|error| Error::from_os("query_gid_table", &error))?;
+        let count = usize::try_from(count).unwrap_or(room).min(room);
+        Ok(entries[..count].iter().map(GidEntry::from_kernel).collect())
+    }
+
+    /// The P_Keys of a port, in table order. The kernel offers them in sysfs only.
+    ///
+    /// # Errors
+    ///
+    /// When the port does not exist or sysfs is not mounted.
+    #[doc(alias = "ibv_query_pkey")]
+    pub fn pkeys(&self, port: u8) -> Result<Vec<u16>> {
+        let folder = Path::new("/sys/class/infiniband")
+            .join(self.device().name())
+            .join(format!("ports/{port}/pkeys"));
+        let failed = |error| {
+            Error::from_os("query_pkey", &error)
+                .because(format!("{} cannot be read", folder.display()))
+        };
+        let names = self.kernel().list_dir(&folder).map_err(failed)?;
+        let mut indices: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        indices.sort_unstable();
+        indices
+            .into_iter()
+            .map(|index| {
+                let text =
+                    self.kernel().read_file(&folder.join(index.to_string())).map_err(failed)?;
+                u16::from_str_radix(text.trim_start_matches("0x"), 16).map_err(|_| {
+                    Error::from_errno("query_pkey", libc::EBADMSG)
+                        .because(format!("{text:?} is not a P_Key"))
+                })
+            })
+            .collect()
+    }
+}
+
+impl GidEntry {
+    fn from_kernel(entry: &ioctl::GidEntry) -> Self {
+        Self {
+            gid: Gid(zerocopy::transmute!(entry.gid)),
+            index: entry.gid_index,
+            port: entry.port_num as u8,
+            kind: match entry.gid_type {
+                0 => GidType::InfiniBand,
+                1 => GidType::RoceV1,
+                2 => GidType::RoceV2,
+                other => GidType::Other(other),
+            },
+            interface: entry.netdev_ifindex,
+        }
+    }
+}

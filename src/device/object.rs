@@ -1,0 +1,135 @@
+//! Kernel objects of a device: protection domains, memory regions, queues.
+//!
+//! Each is a handle that must be given back once, before the objects it was made from. A
+//! [`KernelObject`] does that, and holds its parents until it has.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rdmacm_kernel_abi::uverbs::ioctl;
+
+use super::Context;
+use crate::error::{Error, Result};
+use crate::sys::{Attr, Value};
+
+/// What an object is, for destroying it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ObjectKind {
+    ProtectionDomain,
+    MemoryRegion,
+    CompletionQueue,
+    QueuePair,
+}
+
+impl ObjectKind {
+    /// The operation's name in errors.
+    fn destroy_operation(self) -> &'static str {
+        match self {
+            Self::ProtectionDomain => "dealloc_pd",
+            Self::MemoryRegion => "dereg_mr",
+            Self::CompletionQueue => "destroy_cq",
+            Self::QueuePair => "destroy_qp",
+        }
+    }
+}
+
+/// An object of the kernel's, destroyed when dropped or before.
+#[derive(Debug)]
+pub(crate) struct KernelObject {
+    kind: ObjectKind,
+    context: Context,
+    handle: u32,
+    alive: Mutex<bool>,
+    /// Objects that the kernel would refuse to destroy (`EBUSY`) before this one. Dropped after
+    /// this one is destroyed.
+    parents: Vec<Arc<KernelObject>>,
+}
+
+impl KernelObject {
+    pub(crate) fn new(
+        kind: ObjectKind,
+        context: &Context,
+        handle: u32,
+        parents: Vec<Arc<KernelObject>>,
+    ) -> Self {
+        Self { kind, context: context.clone(), handle, alive: Mutex::new(true), parents }
+    }
+
+    pub(crate) fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Destroys the object. False when that was done before. After an error the object is as
+    /// it was.
+    pub(crate) fn destroy(&self) -> Result<bool> {
+        let mut alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        // A forked child has copies of objects that are still the parent's.
+        if !*alive || self.context.is_inherited() {
+            return Ok(false);
+        }
+        match self.send_destroy() {
+            Ok(()) => {}
+            // The device was removed and took the object with it.
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => {}
+            Err(error) => return Err(Error::from_os(self.kind.destroy_operation(), &error)),
+        }
+        *alive = false;
+        Ok(true)
+    }
+
+    fn send_destroy(&self) -> io::Result<()> {
+        use ioctl::object;
+        let handle = |id| Attr::new(id, Value::Handle(self.handle));
+        match self.kind {
+            ObjectKind::ProtectionDomain => self.context.method(
+                object::PD,
+                ioctl::pd::DESTROY,
+                &mut [handle(ioctl::pd::destroy::HANDLE)],
+            ),
+            ObjectKind::MemoryRegion => self.context.method(
+                object::MR,
+                ioctl::mr::DESTROY,
+                &mut [handle(ioctl::mr::destroy::HANDLE)],
+            ),
+            ObjectKind::CompletionQueue => {
+                // The counts of events read so far; nobody has to wait for anybody to
+                // acknowledge them, since events carry cookies.
+                let mut events = [0; 8];
+                self.context.method(
+                    object::CQ,
+                    ioctl::cq::DESTROY,
+                    &mut [
+                        handle(ioctl::cq::destroy::HANDLE),
+                        Attr::new(ioctl::cq::destroy::RESP, Value::Out(&mut events)),
+                    ],
+                )
+            }
+            ObjectKind::QueuePair => {
+                let mut events = [0; 4];
+                self.context.method(
+                    object::QP,
+                    ioctl::qp::DESTROY,
+                    &mut [
+                        handle(ioctl::qp::destroy::HANDLE),
+                        Attr::new(ioctl::qp::destroy::RESP, Value::Out(&mut events)),
+                    ],
+                )
+            }
+        }
+    }
+}
+
+impl Drop for KernelObject {
+    fn drop(&mut self) {
+        // There is nobody to tell. One more attempt covers a passing shortage or a signal; an
+        // object that is still refused stays until the context closes.
+        if self.destroy().is_err() {
+            let _ = self.destroy();
+        }
+        self.parents.clear();
+    }
+}

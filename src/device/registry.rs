@@ -1,0 +1,70 @@
+//! The contexts this process has open: one per device, shared by all who ask.
+
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+
+use super::context::ContextInner;
+use super::{Context, Device, discovery};
+use crate::error::Result;
+use crate::sys::{self, Kernel};
+
+/// A kernel, and the devices of it that this process has open.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    kernel: Arc<dyn Kernel>,
+    contexts: Mutex<Vec<Weak<ContextInner>>>,
+}
+
+impl Registry {
+    fn new(kernel: Arc<dyn Kernel>) -> Self {
+        Self { kernel, contexts: Mutex::new(Vec::new()) }
+    }
+
+    /// The registry of the running kernel.
+    pub(crate) fn of_this_machine() -> &'static Self {
+        static RUNNING: LazyLock<Registry> =
+            LazyLock::new(|| Registry::new(sys::running_kernel()));
+        &RUNNING
+    }
+
+    /// A registry of a scripted kernel; it lives as long as the test process.
+    #[cfg(test)]
+    pub(crate) fn of_twin(twin: Arc<dyn Kernel>) -> &'static Self {
+        Box::leak(Box::new(Self::new(twin)))
+    }
+
+    pub(crate) fn kernel(&self) -> &Arc<dyn Kernel> {
+        &self.kernel
+    }
+
+    /// The context of `device`, opened when this is the first use.
+    pub(super) fn context(&self, device: &Device) -> Result<Context> {
+        // Held while opening, so that two threads at first use get the same context.
+        let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        contexts.retain(|context| context.strong_count() > 0);
+        let known = contexts.iter().filter_map(Weak::upgrade).map(Context::from_inner);
+        if let Some(context) = known.into_iter().find(|known| known.is_of(device)) {
+            return Ok(context);
+        }
+        let context = Context::open(device)?;
+        contexts.push(context.downgrade());
+        Ok(context)
+    }
+
+    /// The context of the device with this index, found and opened when it is not yet open.
+    pub(crate) fn context_of_index(&'static self, index: u32) -> Result<Context> {
+        let open = {
+            let contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+            contexts
+                .iter()
+                .filter_map(Weak::upgrade)
+                .map(Context::from_inner)
+                .find(|context| {
+                    !context.is_inherited() && context.device().index() == Some(index)
+                })
+        };
+        match open {
+            Some(context) => Ok(context),
+            None => self.context(&discovery::find(self, index)?),
+        }
+    }
+}

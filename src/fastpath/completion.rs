@@ -1,0 +1,265 @@
+//! What comes back from a completion queue.
+
+use std::fmt;
+
+use rdmacm_kernel_abi::uverbs::{self, WcOpcode};
+use zerocopy::FromZeros;
+
+/// The completion of one work request.
+///
+/// A failed request has a status and nothing else to tell; [`Completion::result`] hides the
+/// fields that have no meaning for it.
+#[doc(alias = "ibv_wc")]
+#[derive(Clone, Copy)]
+pub struct Completion(pub(super) uverbs::Wc);
+
+impl Default for Completion {
+    fn default() -> Self {
+        Self(uverbs::Wc::new_zeroed())
+    }
+}
+
+impl Completion {
+    /// The number that the request was posted with.
+    pub fn wr_id(&self) -> u64 {
+        self.0.wr_id
+    }
+
+    /// Number of the queue pair that the request was posted to.
+    pub fn qp_num(&self) -> u32 {
+        self.0.qp_num
+    }
+
+    /// What became of the request.
+    ///
+    /// # Errors
+    ///
+    /// The failure, when the request was not carried out.
+    pub fn result(&self) -> Result<Success<'_>, Failure> {
+        match CompletionStatus::from_kernel(self.0.status) {
+            CompletionStatus::Success => Ok(Success(&self.0)),
+            status => Err(Failure {
+                wr_id: self.0.wr_id,
+                qp_num: self.0.qp_num,
+                status,
+                vendor_error: self.0.vendor_err,
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion")
+            .field("wr_id", &self.wr_id())
+            .field("qp_num", &self.qp_num())
+            .field("result", &self.result())
+            .finish()
+    }
+}
+
+/// A request that was carried out.
+#[derive(Clone, Copy)]
+pub struct Success<'a>(&'a uverbs::Wc);
+
+impl Success<'_> {
+    /// What was carried out.
+    pub fn opcode(&self) -> Opcode {
+        Opcode::from_kernel(self.0.opcode)
+    }
+
+    /// Number of bytes that were received or read; for other requests the size of the message.
+    pub fn byte_len(&self) -> u32 {
+        self.0.byte_len
+    }
+
+    /// The immediate data that came with a received message, as the number the peer posted.
+    pub fn immediate(&self) -> Option<u32> {
+        let received = matches!(self.opcode(), Opcode::Receive | Opcode::ReceiveWriteImmediate);
+        let flagged = self.0.wc_flags & uverbs::WcFlags::WITH_IMM.bits() != 0;
+        // The field holds the bytes of the wire, which is big-endian.
+        (received && flagged).then(|| u32::from_be(self.0.ex))
+    }
+}
+
+impl fmt::Debug for Success<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Success")
+            .field("opcode", &self.opcode())
+            .field("byte_len", &self.byte_len())
+            .field("immediate", &self.immediate())
+            .finish()
+    }
+}
+
+/// A request that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Failure {
+    /// The number that the request was posted with.
+    pub wr_id: u64,
+    /// Number of the queue pair.
+    pub qp_num: u32,
+    /// Why it failed.
+    pub status: CompletionStatus,
+    /// The device's own code for the failure; 0 when it has none.
+    pub vendor_error: u32,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "work request {} failed: {}", self.wr_id, self.status)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What was carried out.
+#[doc(alias = "ibv_wc_opcode")]
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Opcode {
+    /// A send, with or without immediate data.
+    Send,
+    /// An RDMA write, with or without immediate data.
+    Write,
+    /// An RDMA read.
+    Read,
+    /// A message was received.
+    Receive,
+    /// The peer wrote into registered memory and sent immediate data.
+    ReceiveWriteImmediate,
+    /// Anything else, with the kernel's number.
+    Other(u32),
+}
+
+impl Opcode {
+    fn from_kernel(opcode: u32) -> Self {
+        match WcOpcode(opcode) {
+            WcOpcode::SEND => Self::Send,
+            WcOpcode::RDMA_WRITE => Self::Write,
+            WcOpcode::RDMA_READ => Self::Read,
+            WcOpcode::RECV => Self::Receive,
+            WcOpcode::RECV_RDMA_WITH_IMM => Self::ReceiveWriteImmediate,
+            WcOpcode(other) => Self::Other(other),
+        }
+    }
+}
+
+macro_rules! statuses {
+    ($($(#[$meta:meta])* $name:ident = $number:literal, $text:literal;)*) => {
+        /// How a request ended.
+        #[doc(alias = "ibv_wc_status")]
+        #[non_exhaustive]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum CompletionStatus {
+            $($(#[$meta])* $name,)*
+            /// A status that this crate does not know, with the kernel's number.
+            Unknown(u32),
+        }
+
+        impl CompletionStatus {
+            pub(crate) fn from_kernel(status: u32) -> Self {
+                match status {
+                    $($number => Self::$name,)*
+                    other => Self::Unknown(other),
+                }
+            }
+        }
+
+        impl fmt::Display for CompletionStatus {
+            #[doc(alias = "ibv_wc_status_str")]
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$name => f.write_str($text),)*
+                    Self::Unknown(status) => write!(f, "unknown status {status}"),
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    /// Carried out.
+    Success = 0, "success";
+    /// A message did not fit: longer than the receive, or than a message can be.
+    LocalLength = 1, "local length error: the message does not fit the buffer";
+    /// The request itself is malformed.
+    LocalQpOperation = 2, "local queue pair operation error: malformed request";
+    /// Unused today.
+    LocalEeContext = 3, "local EE context operation error";
+    /// A local segment is not registered memory, or lacks the access.
+    LocalProtection = 4, "local protection error: wrong lkey, range or access";
+    /// Not carried out because the queue pair is in the error state.
+    Flushed = 5, "flushed: the queue pair is in the error state";
+    /// Binding a memory window failed.
+    MemoryWindowBind = 6, "memory window bind error";
+    /// The peer's answer made no sense.
+    BadResponse = 7, "bad response from the peer";
+    /// The peer wrote to memory that does not allow it.
+    LocalAccess = 8, "local access error: the memory does not allow what the peer asked";
+    /// The peer found the request invalid.
+    RemoteInvalidRequest = 9, "the peer found the request invalid";
+    /// The peer's memory does not allow the access.
+    RemoteAccess = 10, "remote access error: wrong rkey, range or access";
+    /// The peer could not carry the request out.
+    RemoteOperation = 11, "the peer failed to carry out the request";
+    /// The peer does not answer.
+    RetryExceeded = 12, "retries exceeded: the peer does not answer";
+    /// The peer has no receive posted.
+    RnrRetryExceeded = 13, "receiver-not-ready retries exceeded: the peer has no receive posted";
+    /// Unused today.
+    LocalRdDomain = 14, "local RDD violation";
+    /// Unused today.
+    RemoteInvalidRdRequest = 15, "remote invalid RD request";
+    /// The peer aborted the operation.
+    RemoteAborted = 16, "the peer aborted the operation";
+    /// Unused today.
+    InvalidEeContextNumber = 17, "invalid EE context number";
+    /// Unused today.
+    InvalidEeContextState = 18, "invalid EE context state";
+    /// The transport failed.
+    Fatal = 19, "fatal transport error";
+    /// No answer in time.
+    ResponseTimeout = 20, "response timeout";
+    /// Anything else.
+    General = 21, "general error";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completion(status: u32, opcode: u32) -> Completion {
+        let mut wc = uverbs::Wc::new_zeroed();
+        (wc.wr_id, wc.qp_num, wc.status, wc.opcode) = (7, 17, status, opcode);
+        Completion(wc)
+    }
+
+    #[test]
+    fn a_failure_tells_the_status_and_not_the_opcode() {
+        let failure = completion(12, WcOpcode::RECV.0).result().unwrap_err();
+        assert_eq!(failure.status, CompletionStatus::RetryExceeded);
+        assert_eq!((failure.wr_id, failure.qp_num), (7, 17));
+        assert!(!format!("{failure:?}").contains("Receive"));
+    }
+
+    #[test]
+    fn unknown_numbers_are_kept() {
+        let failure = completion(99, 0).result().unwrap_err();
+        assert_eq!(failure.status, CompletionStatus::Unknown(99));
+        let odd = completion(0, 77);
+        assert_eq!(odd.result().unwrap().opcode(), Opcode::Other(77));
+    }
+
+    #[test]
+    fn immediate_data_is_the_number_the_peer_posted_and_only_on_receives() {
+        let mut wc = completion(0, WcOpcode::RECV.0);
+        wc.0.ex = 0x0102_0304u32.to_be();
+        assert_eq!(wc.result().unwrap().immediate(), None);
+        wc.0.wc_flags = uverbs::WcFlags::WITH_IMM.bits();
+        assert_eq!(wc.result().unwrap().immediate(), Some(0x0102_0304));
+        wc.0.opcode = WcOpcode::SEND.0;
+        assert_eq!(wc.result().unwrap().immediate(), None, "the sender's own completion");
+    }
+}

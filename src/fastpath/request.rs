@@ -1,0 +1,199 @@
+//! What can be posted to a queue pair.
+
+use std::fmt;
+
+use bitflags::bitflags;
+
+use crate::error::{Error, ErrorKind};
+
+/// A piece of registered memory: one scatter/gather element.
+///
+/// Made by [`Buffer::slice`](crate::Buffer::slice), or by hand with
+/// [`Segment::from_raw`] for memory that the program manages itself.
+#[doc(alias = "ibv_sge")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    pub(super) address: u64,
+    pub(super) length: u32,
+    pub(super) lkey: u32,
+}
+
+impl Segment {
+    /// A segment of memory that was registered by [`Pd::register_raw`](crate::Pd::register_raw).
+    ///
+    /// # Safety
+    ///
+    /// While a request with this segment is outstanding the memory must stay mapped and
+    /// registered under `lkey`, and the program must not hold references to it that contradict
+    /// what the device does: none to memory the device writes, no mutable ones to memory it reads.
+    pub unsafe fn from_raw(address: u64, length: u32, lkey: u32) -> Self {
+        Self { address, length, lkey }
+    }
+
+    /// A segment of a buffer that this crate owns.
+    pub(crate) fn of_buffer(address: u64, length: u32, lkey: u32) -> Self {
+        Self { address, length, lkey }
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.length as usize
+    }
+
+    /// Whether the segment has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+}
+
+/// A place in a peer's registered memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteAddress {
+    /// Address in the peer's address space.
+    pub address: u64,
+    /// The key that the peer gave for it.
+    pub rkey: u32,
+}
+
+impl RemoteAddress {
+    /// The place `offset` bytes further on (wrapping, as addresses do).
+    pub fn at(self, offset: u64) -> Self {
+        Self { address: self.address.wrapping_add(offset), ..self }
+    }
+}
+
+bitflags! {
+    /// How a request is carried out.
+    #[doc(alias = "ibv_send_flags")]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct SendFlags: u32 {
+        /// Wait for earlier reads and atomics of this queue first.
+        const FENCE = 1;
+        /// Report the completion of this request.
+        const SIGNALED = 2;
+        /// Raise the peer's completion event for solicited messages.
+        const SOLICITED = 4;
+    }
+}
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Send,
+    SendImmediate(u32),
+    Write(RemoteAddress),
+    WriteImmediate(RemoteAddress, u32),
+    Read(RemoteAddress),
+}
+
+/// The local side of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Payload<'a> {
+    Segments(&'a [Segment]),
+    /// Copied into the queue when posted.
+    Inline(&'a [u8]),
+}
+
+/// One send work request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub wr_id: u64,
+    pub operation: Operation,
+    pub flags: SendFlags,
+    pub payload: Payload<'a>,
+}
+
+/// Why a request was not posted. The queue is as it was before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PostError {
+    /// All slots are in use; poll for completions and try again.
+    QueueFull {
+        /// Number of slots.
+        depth: u32,
+    },
+    /// The request has more segments than the queue pair was made for.
+    TooManySegments {
+        /// Segments in the request.
+        segments: usize,
+        /// The most a request may have (`max_send_sge`, `max_recv_sge`).
+        max: u32,
+    },
+    /// The inline data is longer than the queue pair was made for.
+    InlineTooLong {
+        /// Bytes in the request.
+        length: usize,
+        /// The most a request may carry (`max_inline_data`).
+        max: u32,
+    },
+    /// The segments together are longer than a message can be (2^32 − 1 bytes).
+    MessageTooLong,
+    /// The queue pair is not connected yet: sends need the state RTS.
+    NotConnected,
+    /// The queue pair was destroyed.
+    Destroyed,
+    /// The requests are in the queue but the kernel refused the doorbell, with this errno. The
+    /// next successful doorbell starts them.
+    Doorbell {
+        /// The kernel's error number.
+        errno: i32,
+    },
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::QueueFull { depth } => write!(
+                f,
+                "all {depth} slots of the queue are in use; poll for completions and try again"
+            ),
+            Self::TooManySegments { segments, max } => write!(
+                f,
+                "{segments} segments, but the queue pair takes {max} (max_send_sge, max_recv_sge)"
+            ),
+            Self::InlineTooLong { length, max } => write!(
+                f,
+                "{length} bytes inline, but the queue pair takes {max} (max_inline_data)"
+            ),
+            Self::MessageTooLong => f.write_str("a message has at most 2^32 - 1 bytes"),
+            Self::NotConnected => f.write_str("the queue pair is not connected yet"),
+            Self::Destroyed => f.write_str("the queue pair was destroyed"),
+            Self::Doorbell { errno } => write!(
+                f,
+                "the request is queued but the kernel refused the doorbell: {} (errno {errno})",
+                nix::errno::Errno::from_raw(*errno).desc()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PostError {}
+
+impl From<PostError> for Error {
+    fn from(error: PostError) -> Self {
+        let kind = match error {
+            PostError::QueueFull { .. } => ErrorKind::QueueFull,
+            PostError::NotConnected => ErrorKind::InvalidState,
+            PostError::Destroyed => ErrorKind::Destroyed,
+            PostError::Doorbell { errno } => {
+                return Error::from_errno("post", errno).because(error.to_string());
+            }
+            PostError::TooManySegments { .. }
+            | PostError::InlineTooLong { .. }
+            | PostError::MessageTooLong => ErrorKind::InvalidInput,
+        };
+        Error::new("post", kind, error.to_string())
+    }
+}
+
+impl From<PostError> for std::io::Error {
+    fn from(error: PostError) -> Self {
+        Error::from(error).into()
+    }
+}
+
+/// The bytes of a message made of `segments`.
+pub(super) fn total_length(segments: &[Segment]) -> Result<u32, PostError> {
+    let total: u64 = segments.iter().map(|segment| u64::from(segment.length)).sum();
+    u32::try_from(total).map_err(|_| PostError::MessageTooLong)
+}

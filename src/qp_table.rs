@@ -1,0 +1,106 @@
+//! Who owns which queue pair, and the order of teardown.
+//!
+//! rdma_destroy_qp(3) asks for the queue pair of an id to be destroyed before the id. Here that
+//! order cannot be broken: the table owns the queue pair of every id, and an id destroys its entry
+//! before it releases itself, whether the program destroys it, drops it or unwinds. Program code
+//! holds handles that stop working when the entry goes.
+//!
+//! An entry keeps what the kernel needs longer than the queue pair: completion queues and
+//! protection domain (as parents of the kernel object), and the queue memory.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::device::{Context, KernelObject};
+use crate::error::Result;
+use crate::slot_table::{Key, SlotTable};
+use crate::sys::Mapping;
+
+/// A queue pair in the kernel.
+#[derive(Debug)]
+pub(crate) struct QpEntry {
+    // Destroyed before the memory below is unmapped.
+    object: KernelObject,
+    number: u32,
+    state: AtomicU8,
+    _memory: Vec<Arc<Mapping>>,
+}
+
+impl QpEntry {
+    /// The value of [`QpEntry::state`] after the queue pair is destroyed; no state of the kernel's.
+    pub(crate) const DESTROYED: u8 = u8::MAX;
+
+    /// `state` is the kernel's number of the state the queue pair is in.
+    pub(crate) fn new(
+        object: KernelObject,
+        number: u32,
+        state: u8,
+        memory: Vec<Arc<Mapping>>,
+    ) -> Self {
+        Self { object, number, state: AtomicU8::new(state), _memory: memory }
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        self.object.context()
+    }
+
+    pub(crate) fn handle(&self) -> u32 {
+        self.object.handle()
+    }
+
+    /// The number that peers address.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The kernel's number of the state that this process last moved the queue pair to. Relaxed:
+    /// it guards no data, and a race with the kernel exists anyway.
+    #[inline]
+    pub(crate) fn state(&self) -> u8 {
+        self.state.load(Ordering::Relaxed)
+    }
+
+    /// Notes a transition, unless the queue pair is destroyed.
+    pub(crate) fn set_state(&self, state: u8) {
+        let _ = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
+            (old != Self::DESTROYED).then_some(state)
+        });
+    }
+
+    /// Destroys the queue pair. False when that was done before; after an error it is as it was.
+    pub(crate) fn destroy(&self) -> Result<bool> {
+        let destroyed = self.object.destroy()?;
+        self.state.store(Self::DESTROYED, Ordering::Relaxed);
+        Ok(destroyed)
+    }
+}
+
+/// Names a queue pair that an id owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QpKey(Key);
+
+static TABLE: Mutex<SlotTable<Arc<QpEntry>>> = Mutex::new(SlotTable::new());
+
+fn table() -> MutexGuard<'static, SlotTable<Arc<QpEntry>>> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives a queue pair into the table's care.
+pub(crate) fn insert(entry: Arc<QpEntry>) -> QpKey {
+    QpKey(table().insert(entry))
+}
+
+/// The queue pair under `key`, while it is not destroyed.
+pub(crate) fn get(key: QpKey) -> Option<Arc<QpEntry>> {
+    table().get(key.0).cloned()
+}
+
+/// Destroys the queue pair under `key`. False when that was done before. After an error the entry
+/// is still there, and so must be the id.
+pub(crate) fn destroy(key: QpKey) -> Result<bool> {
+    // The command is sent outside the lock: other ids must not wait for it.
+    let Some(entry) = get(key) else { return Ok(false) };
+    let destroyed = entry.destroy()?;
+    table().remove(key.0);
+    Ok(destroyed)
+}

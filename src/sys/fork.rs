@@ -1,0 +1,24 @@
+//! Noticing that the process is a forked child.
+//!
+//! The kernel refuses `write()` commands from a child but carries out its ioctls, so that a child
+//! which drops its copy of an object would destroy the parent's.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A number that differs between a process and the children it forks after the first call.
+pub(crate) fn fork_generation() -> u32 {
+    static REGISTER: Once = Once::new();
+    REGISTER.call_once(|| {
+        // SAFETY: the handler only adds to an atomic, which is allowed between fork and exec.
+        // Without memory for the registration children stay unnoticed, as in the C library.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    GENERATION.load(Ordering::Relaxed)
+}

@@ -1,0 +1,281 @@
+//! The real kernel, through `libc` and `nix`.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollTimeout};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::sys::socket::{MsgFlags, NetlinkAddr, recv, sendto};
+use rdmacm_kernel_abi::{netlink, uverbs::ioctl};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{Attr, IoctlCommand, Kernel, MAX_ATTRS, Value, WriteCommand};
+
+/// Calls into the running kernel.
+#[derive(Debug)]
+pub(crate) struct Linux;
+
+impl Kernel for Linux {
+    fn open(&self, path: &Path) -> io::Result<OwnedFd> {
+        // std sets O_CLOEXEC and repeats an interrupted open.
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)?;
+        Ok(file.into())
+    }
+
+    fn device_number(&self, fd: BorrowedFd<'_>) -> io::Result<Option<u64>> {
+        let stat = nix::sys::stat::fstat(fd)?;
+        Ok((stat.st_mode & libc::S_IFMT == libc::S_IFCHR).then_some(stat.st_rdev))
+    }
+
+    fn write_command(&self, fd: BorrowedFd<'_>, command: WriteCommand<'_>) -> io::Result<()> {
+        let WriteCommand { request, response, indirect } = command;
+        if let Some((offset, buffer)) = response {
+            put_address(request, offset, buffer.as_mut_ptr() as u64);
+        }
+        if let Some((offset, buffer)) = indirect {
+            put_address(request, offset, buffer.as_ptr() as u64);
+        }
+        let written = nix::unistd::write(fd, request)?;
+        if written != request.len() {
+            // The command was not carried out, whatever the count says.
+            return Err(io::Error::from_raw_os_error(libc::ENODATA));
+        }
+        Ok(())
+    }
+
+    fn ioctl_command(&self, fd: BorrowedFd<'_>, command: IoctlCommand<'_, '_>) -> io::Result<()> {
+        let mut packet = IoctlPacket::encode(&command);
+        // SAFETY: the packet has the kernel's layout: a header that counts the attributes behind
+        // it. Each attribute points to a slice that `command` borrows for this call, with that
+        // slice's length, and the output slices are borrowed mutably.
+        let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::Ioctl::from(ioctl::VERBS_IOCTL), &mut packet) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        packet.decode(command.attrs);
+        Ok(())
+    }
+
+    fn read(&self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(nix::unistd::read(fd, buffer)?)
+    }
+
+    fn set_nonblocking(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        use nix::fcntl::{FcntlArg, OFlag, fcntl};
+        // These descriptors carry no other status flag, so there is none to keep.
+        fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        Ok(())
+    }
+
+    fn poll(&self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        nix::poll::poll(fds, poll_timeout(timeout))?;
+        Ok(())
+    }
+
+    fn map_device(
+        &self,
+        fd: BorrowedFd<'_>,
+        length: usize,
+        offset: u64,
+    ) -> io::Result<NonNull<u8>> {
+        map(length, libc::MAP_SHARED, fd.as_raw_fd(), offset)
+    }
+
+    fn map_memory(&self, length: usize) -> io::Result<NonNull<u8>> {
+        map(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+    }
+
+    unsafe fn unmap(&self, address: NonNull<u8>, length: usize) {
+        // SAFETY: the caller hands back a whole mapping that `map` made and nobody uses any more.
+        // munmap of such a range cannot fail, and there is nobody to tell.
+        unsafe { libc::munmap(address.as_ptr().cast(), length) };
+    }
+
+    fn netlink(&self, request: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> io::Result<()> {
+        let socket = rdma_netlink_socket()?;
+        sendto(socket.as_raw_fd(), request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+        let mut buffer = vec![0; 32 * 1024];
+        loop {
+            let received = receive(socket.as_fd(), &mut buffer)?;
+            let more = each_netlink_message(&buffer[..received], each)?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read_file(&self, path: &Path) -> io::Result<String> {
+        Ok(fs::read_to_string(path)?.trim().to_owned())
+    }
+
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
+        fs::read_dir(path)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
+    }
+
+    fn locked_memory_limit(&self) -> Option<u64> {
+        let (soft, _hard) = getrlimit(Resource::RLIMIT_MEMLOCK).ok()?;
+        (soft != RLIM_INFINITY).then_some(soft)
+    }
+}
+
+/// Writes an address into the `u64` at `offset` of a command.
+fn put_address(request: &mut [u8], offset: usize, address: u64) {
+    request[offset..offset + 8].copy_from_slice(&address.to_ne_bytes());
+}
+
+fn map(length: usize, flags: i32, fd: RawFd, offset: u64) -> io::Result<NonNull<u8>> {
+    let offset = libc::off_t::try_from(offset)
+        .map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+    // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+    let address = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            flags,
+            fd,
+            offset,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(address.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
+}
+
+/// Rounds up, so that a wait never ends before its time.
+fn poll_timeout(timeout: Option<Duration>) -> PollTimeout {
+    timeout.map_or(PollTimeout::NONE, |timeout| {
+        let millis = timeout.as_nanos().div_ceil(1_000_000);
+        PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+    })
+}
+
+/// A netlink socket of the RDMA family, which `nix` does not name.
+fn rdma_netlink_socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: makes a new descriptor and touches no memory.
+    let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, netlink::NETLINK_RDMA) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was made just now, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match recv(socket.as_raw_fd(), buffer, MsgFlags::empty()) {
+            Err(nix::Error::EINTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Hands on each message of one datagram. Says whether another datagram follows.
+fn each_netlink_message(
+    mut datagram: &[u8],
+    each: &mut dyn FnMut(u16, &[u8]),
+) -> io::Result<bool> {
+    let malformed = || io::Error::new(io::ErrorKind::InvalidData, "malformed netlink message");
+    let mut more = true;
+    while !datagram.is_empty() {
+        let (header, _) =
+            netlink::NlMsgHdr::read_from_prefix(datagram).map_err(|_| malformed())?;
+        let length = header.nlmsg_len as usize;
+        let payload =
+            datagram.get(size_of::<netlink::NlMsgHdr>()..length).ok_or_else(malformed)?;
+        match header.nlmsg_type {
+            netlink::NLMSG_ERROR => {
+                let (error, _) = i32::read_from_prefix(payload).map_err(|_| malformed())?;
+                if error < 0 {
+                    return Err(io::Error::from_raw_os_error(-error));
+                }
+                more = false;
+            }
+            netlink::NLMSG_DONE => more = false,
+            kind => {
+                each(kind, payload);
+                more &= header.nlmsg_flags & netlink::NlmFlags::MULTI.bits() != 0;
+            }
+        }
+        datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+    }
+    Ok(more)
+}
+
+/// A command in the layout of the ioctl: a header with its attributes right behind.
+#[repr(C)]
+struct IoctlPacket {
+    header: ioctl::Header,
+    attrs: [ioctl::Attr; MAX_ATTRS],
+}
+
+impl IoctlPacket {
+    fn encode(command: &IoctlCommand<'_, '_>) -> Self {
+        assert!(command.attrs.len() <= MAX_ATTRS, "MAX_ATTRS covers every command of the crate");
+        let used = command.attrs.len();
+        let mut packet = Self {
+            header: ioctl::Header {
+                length: (size_of::<ioctl::Header>() + used * size_of::<ioctl::Attr>()) as u16,
+                object_id: command.object,
+                method_id: command.method,
+                num_attrs: used as u16,
+                driver_id: command.driver_id,
+                ..Default::default()
+            },
+            attrs: [ioctl::Attr::default(); MAX_ATTRS],
+        };
+        for (encoded, attr) in packet.attrs.iter_mut().zip(command.attrs.iter()) {
+            *encoded = encode_attr(attr);
+        }
+        packet
+    }
+
+    /// Takes the new objects out of the attributes after a successful call.
+    fn decode(&self, attrs: &mut [Attr<'_>]) {
+        for (encoded, attr) in self.attrs.iter().zip(attrs) {
+            match &mut attr.value {
+                Value::NewHandle(handle) => **handle = encoded.data as u32,
+                Value::NewFd(fd) => {
+                    // SAFETY: the kernel has just made this descriptor for us and told nobody else.
+                    **fd = Some(unsafe { OwnedFd::from_raw_fd(encoded.data as RawFd) });
+                }
+                Value::In(_) | Value::Out(_) | Value::Handle(_) | Value::Fd(_) => {}
+            }
+        }
+    }
+}
+
+fn encode_attr(attr: &Attr<'_>) -> ioctl::Attr {
+    let (len, data) = match &attr.value {
+        Value::In(bytes) if bytes.len() <= 8 => {
+            let mut inline = 0u64;
+            inline.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
+            (bytes.len(), inline)
+        }
+        Value::In(bytes) => (bytes.len(), bytes.as_ptr() as u64),
+        Value::Out(bytes) => (bytes.len(), bytes.as_ptr() as u64),
+        Value::Handle(handle) => (0, u64::from(*handle)),
+        Value::Fd(fd) => (0, fd.as_raw_fd() as u64),
+        Value::NewHandle(_) | Value::NewFd(_) => (0, 0),
+    };
+    ioctl::Attr {
+        attr_id: attr.id,
+        len: len as u16,
+        flags: ioctl::AttrFlags::MANDATORY.bits(),
+        data,
+        ..Default::default()
+    }
+}

@@ -1,0 +1,161 @@
+//! The one door to the operating system.
+//!
+//! Everything the crate asks of the kernel goes through [`Kernel`]: open, the two command forms
+//! (`write()` and `ioctl()`), read, mmap, poll, netlink and sysfs. [`linux`] is the real one, made
+//! of `libc` symbols. Tests put `twin` in its place, which records the calls, answers them from a
+//! script, and fails the n-th on request.
+//!
+//! Commands are described by slices, not by pointers: the pointers that the kernel's structures
+//! contain are filled in here, so that the floors above need no `unsafe` to send a command.
+
+mod fork;
+mod linux;
+mod mapping;
+mod wait;
+
+#[cfg(test)]
+pub(crate) mod twin;
+
+use std::fmt;
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::poll::PollFd;
+
+pub(crate) use fork::fork_generation;
+pub(crate) use linux::Linux;
+pub(crate) use mapping::{Mapping, Memory};
+pub(crate) use wait::{Deadline, wait_readable};
+
+/// A command that is sent with `write()`: header and body in one piece, with up to one buffer for
+/// the kernel's answer and one buffer of further input.
+pub(crate) struct WriteCommand<'a> {
+    /// Header and body.
+    pub request: &'a mut [u8],
+    /// Offset in `request` of the `u64` that holds the address of the response, and the response.
+    pub response: Option<(usize, &'a mut [u8])>,
+    /// Offset in `request` of a `u64` that holds the address of more input, and that input.
+    pub indirect: Option<(usize, &'a [u8])>,
+}
+
+/// One attribute of an ioctl command.
+pub(crate) enum Value<'a> {
+    /// Input bytes (up to eight of them travel inside the attribute itself).
+    In(&'a [u8]),
+    /// Room for output bytes.
+    Out(&'a mut [u8]),
+    /// An existing object.
+    Handle(u32),
+    /// An existing file descriptor.
+    Fd(BorrowedFd<'a>),
+    /// An object that the command makes.
+    NewHandle(&'a mut u32),
+    /// A file descriptor that the command makes.
+    NewFd(&'a mut Option<OwnedFd>),
+}
+
+/// An attribute's number with its value.
+pub(crate) struct Attr<'a> {
+    /// The attribute's id within the method.
+    pub id: u16,
+    /// Its value.
+    pub value: Value<'a>,
+}
+
+impl<'a> Attr<'a> {
+    pub(crate) fn new(id: u16, value: Value<'a>) -> Self {
+        Self { id, value }
+    }
+}
+
+/// A command in the uverbs ioctl form.
+pub(crate) struct IoctlCommand<'c, 'a> {
+    /// Object type, e.g. a queue pair.
+    pub object: u16,
+    /// Method of the object.
+    pub method: u16,
+    /// The device's driver, which the kernel compares with the device.
+    pub driver_id: u32,
+    /// At most [`MAX_ATTRS`].
+    pub attrs: &'c mut [Attr<'a>],
+}
+
+/// More attributes than this has no command of the crate.
+pub(crate) const MAX_ATTRS: usize = 20;
+
+/// What the kernel does for us.
+pub(crate) trait Kernel: Send + Sync + fmt::Debug {
+    /// Opens a device node for reading and writing, non-blocking and close-on-exec.
+    fn open(&self, path: &Path) -> io::Result<OwnedFd>;
+
+    /// The device number of an open character device; `None` when it is something else.
+    fn device_number(&self, fd: BorrowedFd<'_>) -> io::Result<Option<u64>>;
+
+    /// Sends a command with `write()`. A short count is an error.
+    fn write_command(&self, fd: BorrowedFd<'_>, command: WriteCommand<'_>) -> io::Result<()>;
+
+    /// Sends a uverbs command with `ioctl()`.
+    fn ioctl_command(&self, fd: BorrowedFd<'_>, command: IoctlCommand<'_, '_>) -> io::Result<()>;
+
+    /// Reads an event record.
+    fn read(&self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Makes reads from a descriptor that the kernel made return `EAGAIN` instead of waiting.
+    fn set_nonblocking(&self, fd: BorrowedFd<'_>) -> io::Result<()>;
+
+    /// Waits until one of the descriptors has something to report, for ever without a timeout. An
+    /// interrupted wait is `EINTR`.
+    fn poll(&self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()>;
+
+    /// Maps `length` bytes of a device at `offset`, shared, for reading and writing.
+    fn map_device(
+        &self,
+        fd: BorrowedFd<'_>,
+        length: usize,
+        offset: u64,
+    ) -> io::Result<NonNull<u8>>;
+
+    /// Maps fresh zeroed pages that no other allocation shares.
+    fn map_memory(&self, length: usize) -> io::Result<NonNull<u8>>;
+
+    /// Gives a mapping back.
+    ///
+    /// # Safety
+    ///
+    /// `address` and `length` must be those of one mapping made by this object, and nothing may
+    /// use it any more.
+    unsafe fn unmap(&self, address: NonNull<u8>, length: usize);
+
+    /// Sends one RDMA netlink request and hands each payload of the answer to `each`, as
+    /// (message type, attributes).
+    fn netlink(&self, request: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> io::Result<()>;
+
+    /// The text of a sysfs file, trimmed.
+    fn read_file(&self, path: &Path) -> io::Result<String>;
+
+    /// The names in a sysfs directory.
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<String>>;
+
+    /// The limit of locked memory, in bytes; `None` when there is none.
+    fn locked_memory_limit(&self) -> Option<u64>;
+}
+
+/// The running kernel.
+pub(crate) fn running_kernel() -> Arc<dyn Kernel> {
+    Arc::new(Linux)
+}
+
+/// Takes over a descriptor whose number came in the answer to a command.
+///
+/// # Safety
+///
+/// The kernel must have made the descriptor for this process in that command, and nobody else may
+/// have taken it over.
+pub(crate) unsafe fn adopt_fd(number: u32) -> OwnedFd {
+    // SAFETY: the caller vouches that the descriptor is open and nobody else's.
+    unsafe { OwnedFd::from_raw_fd(number as RawFd) }
+}

@@ -1,0 +1,60 @@
+//! Waiting with a deadline.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags};
+
+use super::Kernel;
+use crate::error::Error;
+
+/// The moment at which a wait gives up; none waits for ever.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline {
+    start: Instant,
+    timeout: Option<Duration>,
+}
+
+impl Deadline {
+    pub(crate) fn after(timeout: Option<Duration>) -> Self {
+        Self { start: Instant::now(), timeout }
+    }
+
+    /// What is left of the time: `None` when there is no limit, zero when it is over.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        self.timeout.map(|timeout| timeout.saturating_sub(self.start.elapsed()))
+    }
+
+    /// The error of an operation that this deadline ended.
+    pub(crate) fn expired(&self, operation: &'static str) -> Error {
+        Error::timed_out(operation, self.timeout.unwrap_or(Duration::MAX))
+    }
+}
+
+/// Waits until one of `fds` is readable or in error. Returns which, or `None` when the deadline
+/// passed first. Signals do not end the wait.
+pub(crate) fn wait_readable<const N: usize>(
+    kernel: &dyn Kernel,
+    fds: [BorrowedFd<'_>; N],
+    deadline: Deadline,
+) -> io::Result<Option<[bool; N]>> {
+    let mut polled = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    loop {
+        let remaining = deadline.remaining();
+        match kernel.poll(&mut polled, remaining) {
+            Ok(()) => {
+                // Error bits that this library does not know end the wait as well.
+                let ready = std::array::from_fn(|i| polled[i].any().unwrap_or(true));
+                if ready.contains(&true) {
+                    return Ok(Some(ready));
+                }
+                if remaining == Some(Duration::ZERO) {
+                    return Ok(None);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Completion queues.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rdmacm_kernel_abi::uverbs::{self, ioctl};
+use rdmacm_kernel_abi::rxe;
+use zerocopy::IntoBytes;
+
+use super::CompletionChannel;
+use crate::device::{Context, Driver, KernelObject, ObjectKind};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fastpath::{self, Completion};
+use crate::sys::{Attr, Deadline, Value};
+
+/// A completion queue: where finished work requests are reported.
+///
+/// There is one poller: polling takes `&mut self` and no lock. The kernel's queue lives as long as
+/// this handle or a queue pair that reports to it.
+#[doc(alias = "ibv_cq")]
+#[derive(Debug)]
+pub struct Cq {
+    queue: fastpath::rxe::CompletionQueue,
+    object: Arc<KernelObject>,
+    channel: Option<CompletionChannel>,
+    token: CqToken,
+    /// Whether `wait` has asked for an event that it has not read yet.
+    event_due: bool,
+}
+
+/// Tells completion queues on one channel apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CqToken(pub(super) u64);
+
+/// How a completion queue is to be made.
+#[derive(Debug)]
+pub struct CqBuilder<'a> {
+    context: &'a Context,
+    entries: u32,
+    channel: Option<&'a CompletionChannel>,
+    vector: u32,
+}
+
+impl Context {
+    /// Begins a completion queue with room for `entries` completions.
+    ///
+    /// It must hold the completions of all requests that can be outstanding on the queue pairs
+    /// that report to it: completions beyond its room are lost.
+    #[doc(alias("ibv_create_cq", "ibv_create_cq_ex"))]
+    pub fn completion_queue(&self, entries: u32) -> CqBuilder<'_> {
+        CqBuilder { context: self, entries, channel: None, vector: 0 }
+    }
+}
+
+impl<'a> CqBuilder<'a> {
+    /// Reports events on a channel, when armed.
+    pub fn channel(mut self, channel: &'a CompletionChannel) -> Self {
+        self.channel = Some(channel);
+        self
+    }
+
+    /// Chooses the interrupt vector; 0 by default.
+    pub fn vector(mut self, vector: u32) -> Self {
+        self.vector = vector;
+        self
+    }
+
+    /// Makes the queue.
+    ///
+    /// # Errors
+    ///
+    /// No entries, or more than the device allows; a channel of another device; a driver that this
+    /// crate has no data path for.
+    pub fn build(self) -> Result<Cq> {
+        let operation = "create_cq";
+        let Self { context, entries, channel, vector } = self;
+        let most = context.attr()?.max_cqe();
+        if entries == 0 || entries > most {
+            return Err(Error::invalid(
+                operation,
+                format!(
+                    "{entries} entries asked for; {} allows 1 to {most}",
+                    context.device().name()
+                ),
+            ));
+        }
+        if channel.is_some_and(|channel| !channel.context().same_as(context)) {
+            return Err(Error::invalid(operation, "the channel belongs to another device"));
+        }
+        require_data_path(operation, context)?;
+        let token = CqToken::new();
+        let mut answer = Answer::default();
+        create(context, entries, channel, vector, token, &mut answer)
+            .map_err(|error| Error::from_os(operation, &error))?;
+        let object = Arc::new(KernelObject::new(
+            ObjectKind::CompletionQueue,
+            context,
+            answer.handle,
+            Vec::new(),
+        ));
+        let mmap = answer.driver.mi;
+        let mapping = context
+            .map(mmap.size as usize, mmap.offset)
+            .map_err(|error| Error::from_os("map_queue", &error))?;
+        let queue = fastpath::rxe::CompletionQueue::new(Arc::new(mapping))?;
+        Ok(Cq { queue, object, channel: channel.cloned(), token, event_due: false })
+    }
+}
+
+/// What the kernel says of a new completion queue.
+#[derive(Default)]
+struct Answer {
+    handle: u32,
+    driver: rxe::CreateCqResp,
+}
+
+fn create(
+    context: &Context,
+    entries: u32,
+    channel: Option<&CompletionChannel>,
+    vector: u32,
+    token: CqToken,
+    answer: &mut Answer,
+) -> io::Result<()> {
+    use ioctl::cq::create as attr;
+    let mut granted = 0u32;
+    let mut attrs = vec![
+        Attr::new(attr::HANDLE, Value::NewHandle(&mut answer.handle)),
+        Attr::new(attr::CQE, Value::In(entries.as_bytes())),
+        Attr::new(attr::USER_HANDLE, Value::In(token.0.as_bytes())),
+        Attr::new(attr::COMP_VECTOR, Value::In(vector.as_bytes())),
+        Attr::new(attr::RESP_CQE, Value::Out(granted.as_mut_bytes())),
+        Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.as_mut_bytes())),
+    ];
+    if let Some(channel) = channel {
+        attrs.push(Attr::new(attr::COMP_CHANNEL, Value::Fd(channel.as_fd())));
+    }
+    context.method(ioctl::object::CQ, ioctl::cq::CREATE, &mut attrs)
+}
+
+/// Refuses devices whose queues this crate cannot work.
+pub(super) fn require_data_path(operation: &'static str, context: &Context) -> Result<()> {
+    match context.device().driver() {
+        Driver::Rxe => Ok(()),
+        other => Err(Error::new(
+            operation,
+            ErrorKind::NotSupported,
+            format!("{} ({other}) has no data path in this crate yet", context.device().name()),
+        )),
+    }
+}
+
+impl CqToken {
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Cq {
+    /// Takes out as many completions as there are, up to the length of `entries`, and returns
+    /// them. Does not block and does not enter the kernel.
+    ///
+    /// ```no_run
+    /// # fn example(cq: &mut rdmacm::Cq) {
+    /// use rdmacm::Completion;
+    ///
+    /// let mut entries = [Completion::default(); 16];
+    /// for completion in cq.poll(&mut entries) {
+    ///     match completion.result() {
+    ///         Ok(success) => println!("{}: {} bytes", completion.wr_id(), success.byte_len()),
+    ///         Err(failure) => eprintln!("{failure}"),
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    #[doc(alias = "ibv_poll_cq")]
+    #[inline]
+    pub fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
+        let taken = self.queue.poll(entries);
+        &entries[..taken]
+    }
+
+    /// Asks for one event on the channel at the next completion, or the next solicited one.
+    ///
+    /// Completions that are there already give no event: poll once more after arming, and wait
+    /// only when that finds nothing.
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone.
+    #[doc(alias = "ibv_req_notify_cq")]
+    pub fn arm(&self, solicited_only: bool) -> Result<()> {
+        let request = uverbs::ReqNotifyCq {
+            cq_handle: self.object.handle(),
+            solicited_only: u32::from(solicited_only),
+        };
+        self.object
+            .context()
+            .command_without_answer(uverbs::Command::REQ_NOTIFY_CQ, &request)
+            .map_err(|error| Error::from_os("req_notify_cq", &error))
+    }
+
+    /// As [`Cq::poll`], but waits for at least one completion, for ever with `None`. For a queue
+    /// with a channel of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when none came in time,
+    /// [`ErrorKind::InvalidState`](crate::ErrorKind::InvalidState) without a channel.
+    #[doc(alias("rdma_get_send_comp", "rdma_get_recv_comp"))]
+    pub fn wait<'e>(
+        &mut self,
+        entries: &'e mut [Completion],
+        timeout: Option<Duration>,
+    ) -> Result<&'e [Completion]> {
+        let deadline = Deadline::after(timeout);
+        if entries.is_empty() {
+            return Ok(entries);
+        }
+        loop {
+            let mut taken = self.queue.poll(entries);
+            if taken == 0 && !self.event_due {
+                self.arm(false)?;
+                self.event_due = true;
+                // What came before the queue was armed gives no event.
+                taken = self.queue.poll(entries);
+            }
+            if taken > 0 {
+                return Ok(&entries[..taken]);
+            }
+            let channel = self.channel.as_ref().ok_or_else(|| {
+                Error::new("wait", ErrorKind::InvalidState, "the queue has no completion channel")
+            })?;
+            channel.next_event(deadline.remaining())?;
+            self.event_due = false;
+        }
+    }
+
+    /// How many completions the queue holds.
+    pub fn depth(&self) -> u32 {
+        self.queue.depth()
+    }
+
+    /// What the events of this queue on its channel say.
+    pub fn token(&self) -> CqToken {
+        self.token
+    }
+
+    /// The channel that was given at creation.
+    pub fn channel(&self) -> Option<&CompletionChannel> {
+        self.channel.as_ref()
+    }
+
+    /// The device of the queue.
+    pub fn context(&self) -> &Context {
+        self.object.context()
+    }
+
+    /// Destroys the queue now.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while a queue pair reports to it; it is then destroyed after the last of them.
+    #[doc(alias = "ibv_destroy_cq")]
+    pub fn destroy(self) -> Result<()> {
+        self.object.destroy().map(drop)
+    }
+
+    pub(super) fn object(&self) -> &Arc<KernelObject> {
+        &self.object
+    }
+}

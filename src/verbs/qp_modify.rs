@@ -1,0 +1,359 @@
+//! The states of a queue pair and the way from one to the next.
+
+use std::io;
+
+use rdmacm_kernel_abi::uverbs::{self, QpAttrMask};
+
+use super::Access;
+use crate::device::{Gid, Mtu};
+use crate::error::{Error, ErrorKind, Result};
+use crate::qp_table::QpEntry;
+
+/// The state of a queue pair.
+#[doc(alias = "ibv_qp_state")]
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum QpState {
+    /// New, or emptied.
+    Reset,
+    /// Takes receives.
+    Init,
+    /// Receives messages (ready to receive).
+    Rtr,
+    /// Sends as well (ready to send).
+    Rts,
+    /// Finishes the sends that are under way, begins no new ones.
+    Sqd,
+    /// A send failed; receives go on.
+    Sqe,
+    /// Everything outstanding is flushed.
+    Error,
+    /// Destroyed.
+    Destroyed,
+    /// A state of a newer kernel.
+    Other(u8),
+}
+
+impl QpState {
+    pub(crate) fn from_kernel(state: u8) -> Self {
+        match state {
+            0 => Self::Reset,
+            1 => Self::Init,
+            2 => Self::Rtr,
+            3 => Self::Rts,
+            4 => Self::Sqd,
+            5 => Self::Sqe,
+            6 => Self::Error,
+            QpEntry::DESTROYED => Self::Destroyed,
+            other => Self::Other(other),
+        }
+    }
+
+    pub(crate) fn to_kernel(self) -> u8 {
+        match self {
+            Self::Reset => 0,
+            Self::Init => 1,
+            Self::Rtr => 2,
+            Self::Rts => 3,
+            Self::Sqd => 4,
+            Self::Sqe => 5,
+            Self::Error => 6,
+            Self::Destroyed => QpEntry::DESTROYED,
+            Self::Other(other) => other,
+        }
+    }
+}
+
+/// The way to the peer.
+#[doc(alias = "ibv_ah_attr")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Path {
+    /// The peer's GID.
+    pub gid: Gid,
+    /// Index of our GID in the port's table ([`GidEntry`](crate::GidEntry)).
+    pub source_gid_index: u8,
+    /// Our port.
+    pub port: u8,
+    /// Routers that may be passed.
+    pub hop_limit: u8,
+    /// Traffic class (the IP header's on RoCE v2).
+    pub traffic_class: u8,
+    /// Service level.
+    pub service_level: u8,
+    /// The peer's LID; 0 on Ethernet.
+    pub lid: u16,
+}
+
+/// A change to a queue pair: attributes that are set are changed, others stay.
+///
+/// Which attributes a transition needs depends on the two states; a refusal names what was missing
+/// or superfluous.
+///
+/// ```no_run
+/// # fn example(qp: &rdmacm::Qp) -> rdmacm::Result<()> {
+/// use rdmacm::{Access, QpModify, QpState};
+///
+/// qp.modify(
+///     &QpModify::to(QpState::Init)
+///         .port(1)
+///         .pkey_index(0)
+///         .access(Access::REMOTE_WRITE | Access::REMOTE_READ),
+/// )?;
+/// # Ok(()) }
+/// ```
+#[doc(alias = "ibv_qp_attr")]
+#[derive(Debug, Clone)]
+pub struct QpModify {
+    state: QpState,
+    mask: QpAttrMask,
+    attr: uverbs::QpAttr,
+}
+
+macro_rules! setters {
+    ($($(#[$meta:meta])* $name:ident($field:ident: $type:ty) = $mask:ident;)*) => {
+        $(
+            $(#[$meta])*
+            pub fn $name(mut self, $name: $type) -> Self {
+                self.attr.$field = $name;
+                self.mask |= QpAttrMask::$mask;
+                self
+            }
+        )*
+    };
+}
+
+impl QpModify {
+    /// Begins a transition.
+    pub fn to(state: QpState) -> Self {
+        let mut attr = uverbs::QpAttr::default();
+        attr.qp_state = u32::from(state.to_kernel());
+        Self { state, mask: QpAttrMask::STATE, attr }
+    }
+
+    /// The transition that the connection manager proposes.
+    pub(crate) fn from_kernel(state: QpState, attr: uverbs::QpAttr) -> Self {
+        // Bits 21 to 23 speak of MAC addresses and VLANs, and are between the kernel's parts.
+        let mask = QpAttrMask::from_bits_retain(attr.qp_attr_mask & !0x00e0_0000);
+        let mut change = Self { state, mask: mask | QpAttrMask::STATE, attr };
+        change.attr.qp_state = u32::from(state.to_kernel());
+        change
+    }
+
+    setters! {
+        /// The port to use.
+        port(port_num: u8) = PORT;
+        /// The partition, as an index of the port's P_Key table.
+        pkey_index(pkey_index: u16) = PKEY_INDEX;
+        /// Number of the peer's queue pair.
+        remote_qp_num(dest_qp_num: u32) = DEST_QPN;
+        /// First packet sequence number expected from the peer (24 bits).
+        receive_psn(rq_psn: u32) = RQ_PSN;
+        /// First packet sequence number sent (24 bits).
+        send_psn(sq_psn: u32) = SQ_PSN;
+        /// Reads and atomics of the peer answered at a time (responder resources).
+        responder_resources(max_dest_rd_atomic: u8) = MAX_DEST_RD_ATOMIC;
+        /// Reads and atomics under way at a time (initiator depth).
+        initiator_depth(max_rd_atomic: u8) = MAX_QP_RD_ATOMIC;
+        /// How long a peer without a receive is told to wait: a code, 12 is 0.64 ms, 0 is 655 ms.
+        min_rnr_timer(min_rnr_timer: u8) = MIN_RNR_TIMER;
+        /// How long to wait for an answer: 4.096 µs · 2^timeout; 0 waits for ever.
+        timeout(timeout: u8) = TIMEOUT;
+        /// How often to repeat without an answer, 0 to 7. rxe repeats for ever at 7.
+        retry_count(retry_cnt: u8) = RETRY_CNT;
+        /// How often to repeat when the peer has no receive, 0 to 7; 7 is for ever.
+        rnr_retry_count(rnr_retry: u8) = RNR_RETRY;
+    }
+
+    /// What the peer may do to memory regions through this queue pair.
+    pub fn access(mut self, access: Access) -> Self {
+        self.attr.qp_access_flags = access.bits();
+        self.mask |= QpAttrMask::ACCESS_FLAGS;
+        self
+    }
+
+    /// Payload bytes of one packet; the same at both ends.
+    pub fn path_mtu(mut self, mtu: Mtu) -> Self {
+        self.attr.path_mtu = u32::from(mtu.code());
+        self.mask |= QpAttrMask::PATH_MTU;
+        self
+    }
+
+    /// The way to the peer.
+    pub fn path(mut self, path: Path) -> Self {
+        let ah = &mut self.attr.ah_attr;
+        ah.grh.dgid = path.gid.0;
+        ah.grh.sgid_index = path.source_gid_index;
+        ah.grh.hop_limit = path.hop_limit;
+        ah.grh.traffic_class = path.traffic_class;
+        ah.is_global = 1;
+        ah.dlid = path.lid;
+        ah.sl = path.service_level;
+        ah.port_num = path.port;
+        self.mask |= QpAttrMask::AV;
+        self
+    }
+
+    /// Carries the change out on a reliable-connected queue pair.
+    pub(crate) fn apply(&self, qp: &QpEntry) -> Result<()> {
+        let before = QpState::from_kernel(qp.state());
+        if before == QpState::Destroyed {
+            return Err(Error::new(
+                "modify_qp",
+                ErrorKind::Destroyed,
+                "the queue pair was destroyed",
+            ));
+        }
+        let request = self.request(qp.handle());
+        qp.context()
+            .command_without_answer(uverbs::Command::MODIFY_QP, &request)
+            .map_err(|error| self.explain(before, &error))?;
+        qp.set_state(self.state.to_kernel());
+        Ok(())
+    }
+
+    fn request(&self, qp_handle: u32) -> uverbs::ModifyQp {
+        let attr = &self.attr;
+        uverbs::ModifyQp {
+            dest: dest(&attr.ah_attr),
+            alt_dest: dest(&attr.alt_ah_attr),
+            qp_handle,
+            attr_mask: self.mask.bits(),
+            qkey: attr.qkey,
+            rq_psn: attr.rq_psn,
+            sq_psn: attr.sq_psn,
+            dest_qp_num: attr.dest_qp_num,
+            qp_access_flags: attr.qp_access_flags,
+            pkey_index: attr.pkey_index,
+            alt_pkey_index: attr.alt_pkey_index,
+            qp_state: attr.qp_state as u8,
+            cur_qp_state: attr.cur_qp_state as u8,
+            path_mtu: attr.path_mtu as u8,
+            path_mig_state: attr.path_mig_state as u8,
+            en_sqd_async_notify: attr.en_sqd_async_notify,
+            max_rd_atomic: attr.max_rd_atomic,
+            max_dest_rd_atomic: attr.max_dest_rd_atomic,
+            min_rnr_timer: attr.min_rnr_timer,
+            port_num: attr.port_num,
+            timeout: attr.timeout,
+            retry_cnt: attr.retry_cnt,
+            rnr_retry: attr.rnr_retry,
+            alt_port_num: attr.alt_port_num,
+            alt_timeout: attr.alt_timeout,
+            ..Default::default()
+        }
+    }
+
+    /// `EINVAL` alone would leave the reader to guess among two dozen attributes.
+    fn explain(&self, before: QpState, error: &io::Error) -> Error {
+        let described = Error::from_os("modify_qp", error);
+        if error.raw_os_error() != Some(libc::EINVAL) {
+            return described;
+        }
+        let Some((needed, allowed)) = attributes(before, self.state) else {
+            return described.because(format!("{before:?} to {:?} is no transition", self.state));
+        };
+        let given = self.mask - QpAttrMask::STATE;
+        let missing = needed - given;
+        let superfluous = given - needed - allowed;
+        described.because(if !missing.is_empty() {
+            format!("{before:?} to {:?} needs {missing:?} as well", self.state)
+        } else if !superfluous.is_empty() {
+            format!("{before:?} to {:?} does not allow {superfluous:?}", self.state)
+        } else {
+            format!("{before:?} to {:?}: a value is out of the device's range", self.state)
+        })
+    }
+}
+
+/// The attributes that a transition of a reliable-connected queue pair needs, and those it allows
+/// besides.
+fn attributes(from: QpState, to: QpState) -> Option<(QpAttrMask, QpAttrMask)> {
+    use QpAttrMask as A;
+    use QpState::{Error, Init, Reset, Rtr, Rts, Sqd, Sqe};
+    let none = A::empty();
+    let path = A::PKEY_INDEX | A::ACCESS_FLAGS | A::ALT_PATH;
+    Some(match (from, to) {
+        (_, Reset | Error) => (none, none),
+        (Reset, Init) => (A::PKEY_INDEX | A::PORT | A::ACCESS_FLAGS, none),
+        (Init, Init) => (none, A::PKEY_INDEX | A::PORT | A::ACCESS_FLAGS),
+        (Init, Rtr) => (
+            A::AV
+                | A::PATH_MTU
+                | A::DEST_QPN
+                | A::RQ_PSN
+                | A::MAX_DEST_RD_ATOMIC
+                | A::MIN_RNR_TIMER,
+            path,
+        ),
+        (Rtr, Rts) => (
+            A::SQ_PSN | A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC,
+            A::CUR_STATE | A::ACCESS_FLAGS | A::ALT_PATH | A::MIN_RNR_TIMER | A::PATH_MIG_STATE,
+        ),
+        (Rts | Sqd | Sqe, Rts) => (
+            none,
+            A::CUR_STATE | A::ACCESS_FLAGS | A::ALT_PATH | A::MIN_RNR_TIMER | A::PATH_MIG_STATE,
+        ),
+        (Rts | Sqd, Sqd) => (none, A::all()),
+        _ => return None,
+    })
+}
+
+/// The two records hold the same, in a different order.
+fn dest(ah: &uverbs::AhAttr) -> uverbs::QpDest {
+    uverbs::QpDest {
+        dgid: ah.grh.dgid,
+        flow_label: ah.grh.flow_label,
+        dlid: ah.dlid,
+        reserved: 0,
+        sgid_index: ah.grh.sgid_index,
+        hop_limit: ah.grh.hop_limit,
+        traffic_class: ah.grh.traffic_class,
+        sl: ah.sl,
+        src_path_bits: ah.src_path_bits,
+        static_rate: ah.static_rate,
+        is_global: ah.is_global,
+        port_num: ah.port_num,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(before: QpState, change: &QpModify) -> String {
+        let error = io::Error::from_raw_os_error(libc::EINVAL);
+        change.explain(before, &error).explanation().to_owned()
+    }
+
+    #[test]
+    fn a_refusal_names_what_is_missing_or_superfluous() {
+        let missing = refusal(QpState::Reset, &QpModify::to(QpState::Init).port(1));
+        assert!(missing.contains("PKEY_INDEX") && missing.contains("ACCESS_FLAGS"), "{missing}");
+        assert!(!missing.contains("PORT"), "{missing}");
+        let superfluous = refusal(QpState::Rts, &QpModify::to(QpState::Error).timeout(3));
+        assert!(superfluous.contains("does not allow") && superfluous.contains("TIMEOUT"));
+        let impossible = refusal(QpState::Reset, &QpModify::to(QpState::Rts));
+        assert!(impossible.contains("no transition"), "{impossible}");
+    }
+
+    #[test]
+    fn a_proposal_keeps_unknown_bits_except_the_kernels_own() {
+        let mut attr = uverbs::QpAttr::default();
+        attr.qp_attr_mask = 0x40e0_0001;
+        attr.qp_state = 77;
+        let change = QpModify::from_kernel(QpState::Rtr, attr);
+        let request = change.request(5);
+        assert_eq!((request.attr_mask, request.qp_state, request.qp_handle), (0x4000_0001, 2, 5));
+    }
+
+    #[test]
+    fn the_two_path_records_are_not_mixed_up() {
+        let mut ah = uverbs::AhAttr::default();
+        ah.grh.dgid = [9; 16];
+        (ah.dlid, ah.sl, ah.is_global, ah.port_num) = (0x1234, 5, 1, 2);
+        (ah.grh.sgid_index, ah.grh.hop_limit) = (3, 64);
+        let dest = dest(&ah);
+        assert_eq!((dest.dlid, dest.sl, dest.is_global, dest.port_num), (0x1234, 5, 1, 2));
+        assert_eq!((dest.dgid, dest.sgid_index, dest.hop_limit), ([9; 16], 3, 64));
+    }
+}

@@ -1,0 +1,231 @@
+//! The send half of a queue pair.
+
+use std::sync::Arc;
+
+use rdmacm_kernel_abi::uverbs;
+
+use crate::fastpath::{
+    self, Operation, Payload, PostError, RemoteAddress, Request, Segment, SendFlags,
+};
+use crate::qp_table::QpEntry;
+
+/// The half of a queue pair that requests are posted to.
+#[derive(Debug)]
+pub struct SendHalf {
+    queue: fastpath::rxe::SendQueue,
+    entry: Arc<QpEntry>,
+}
+
+impl SendHalf {
+    pub(super) fn new(queue: fastpath::rxe::SendQueue, entry: Arc<QpEntry>) -> Self {
+        Self { queue, entry }
+    }
+
+    /// Begins a batch: requests are built in the queue and started together by
+    /// [`Batch::submit`]. A batch that is dropped starts nothing.
+    ///
+    /// ```no_run
+    /// # fn example(send: &mut rdmacm::SendHalf, segment: rdmacm::Segment,
+    /// #            remote: rdmacm::RemoteAddress) -> Result<(), rdmacm::PostError> {
+    /// let mut batch = send.batch();
+    /// batch.write(1, remote).from(&[segment])?;
+    /// batch.send(2).signaled().inline(b"done")?;
+    /// batch.submit()?; // one doorbell
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias("ibv_post_send", "ibv_wr_start"))]
+    #[inline]
+    pub fn batch(&mut self) -> Batch<'_> {
+        Batch { half: self }
+    }
+
+    /// How many requests can be outstanding.
+    pub fn depth(&self) -> u32 {
+        self.queue.depth()
+    }
+
+    /// Number of the queue pair.
+    pub fn qp_num(&self) -> u32 {
+        self.entry.number()
+    }
+
+    /// Requests must not be queued below RTS: the kernel would refuse the doorbell but keep them,
+    /// and carry them out at some later doorbell.
+    #[inline]
+    fn check_state(&self) -> Result<(), PostError> {
+        match self.entry.state() {
+            QpEntry::DESTROYED => Err(PostError::Destroyed),
+            state if state < uverbs::QpState::RTS.0 => Err(PostError::NotConnected),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Requests that are being built and not yet started.
+#[derive(Debug)]
+#[must_use = "a batch starts nothing until it is submitted"]
+pub struct Batch<'q> {
+    half: &'q mut SendHalf,
+}
+
+impl<'q> Batch<'q> {
+    /// A message for the peer's next receive.
+    #[doc(alias("rdma_post_send", "rdma_post_sendv", "ibv_wr_send"))]
+    #[inline]
+    pub fn send(&mut self, wr_id: u64) -> RequestBuilder<'_, 'q> {
+        self.request(wr_id, Operation::Send)
+    }
+
+    /// A message with a number that comes out of the peer's completion.
+    #[doc(alias = "ibv_wr_send_imm")]
+    #[inline]
+    pub fn send_immediate(&mut self, wr_id: u64, immediate: u32) -> RequestBuilder<'_, 'q> {
+        self.request(wr_id, Operation::SendImmediate(immediate))
+    }
+
+    /// An RDMA write into the peer's memory, which the peer does not notice.
+    #[doc(alias("rdma_post_write", "rdma_post_writev", "ibv_wr_rdma_write"))]
+    #[inline]
+    pub fn write(&mut self, wr_id: u64, to: RemoteAddress) -> RequestBuilder<'_, 'q> {
+        self.request(wr_id, Operation::Write(to))
+    }
+
+    /// An RDMA write that also uses up a receive of the peer's and hands it a number.
+    #[doc(alias = "ibv_wr_rdma_write_imm")]
+    #[inline]
+    pub fn write_immediate(
+        &mut self,
+        wr_id: u64,
+        to: RemoteAddress,
+        immediate: u32,
+    ) -> RequestBuilder<'_, 'q> {
+        self.request(wr_id, Operation::WriteImmediate(to, immediate))
+    }
+
+    /// An RDMA read from the peer's memory.
+    #[doc(alias("rdma_post_read", "rdma_post_readv", "ibv_wr_rdma_read"))]
+    #[inline]
+    pub fn read(&mut self, wr_id: u64, from: RemoteAddress) -> ReadBuilder<'_, 'q> {
+        ReadBuilder(self.request(wr_id, Operation::Read(from)))
+    }
+
+    #[inline]
+    fn request(&mut self, wr_id: u64, operation: Operation) -> RequestBuilder<'_, 'q> {
+        RequestBuilder { batch: self, wr_id, operation, flags: SendFlags::empty() }
+    }
+
+    /// Starts the requests of the batch with one doorbell.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::NotConnected`] and [`PostError::Destroyed`] when the queue pair cannot send,
+    /// and then nothing is queued; [`PostError::Doorbell`] when the kernel refuses the doorbell.
+    #[doc(alias = "ibv_wr_complete")]
+    #[inline]
+    pub fn submit(self) -> Result<(), PostError> {
+        self.half.check_state()?;
+        self.half.queue.ring_doorbell()
+    }
+}
+
+impl Drop for Batch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // After `submit` there is nothing left to forget.
+        self.half.queue.discard();
+    }
+}
+
+/// One request being built: its flags, then its data, which ends the building.
+#[derive(Debug)]
+#[must_use = "a request is not in the batch until it is given its data"]
+pub struct RequestBuilder<'b, 'q> {
+    batch: &'b mut Batch<'q>,
+    wr_id: u64,
+    operation: Operation,
+    flags: SendFlags,
+}
+
+impl RequestBuilder<'_, '_> {
+    /// Asks for a completion.
+    #[inline]
+    pub fn signaled(self) -> Self {
+        self.flags(SendFlags::SIGNALED)
+    }
+
+    /// Marks the message as solicited, for peers that wait for such messages only.
+    #[inline]
+    pub fn solicited(self) -> Self {
+        self.flags(SendFlags::SOLICITED)
+    }
+
+    /// Waits for earlier reads to finish first.
+    #[inline]
+    pub fn fence(self) -> Self {
+        self.flags(SendFlags::FENCE)
+    }
+
+    /// Adds flags.
+    #[inline]
+    pub fn flags(mut self, flags: SendFlags) -> Self {
+        self.flags |= flags;
+        self
+    }
+
+    /// Takes the data from registered memory, which must keep it until the request completes. No
+    /// segment at all is a message of no bytes.
+    ///
+    /// # Errors
+    ///
+    /// A full queue and too many segments; the batch stays as it was.
+    #[inline]
+    pub fn from(self, segments: &[Segment]) -> Result<(), PostError> {
+        self.push(Payload::Segments(segments))
+    }
+
+    /// Copies the data into the queue; `bytes` can be used again at once and need not be
+    /// registered.
+    ///
+    /// # Errors
+    ///
+    /// A full queue and more bytes than `max_inline_data`; the batch stays as it was.
+    #[inline]
+    pub fn inline(self, bytes: &[u8]) -> Result<(), PostError> {
+        self.push(Payload::Inline(bytes))
+    }
+
+    #[inline]
+    fn push(self, payload: Payload<'_>) -> Result<(), PostError> {
+        let Self { batch, wr_id, operation, flags } = self;
+        batch.half.queue.push(&Request { wr_id, operation, flags, payload })
+    }
+}
+
+/// An RDMA read being built. It cannot be inline.
+#[derive(Debug)]
+#[must_use = "a request is not in the batch until it is given its target"]
+pub struct ReadBuilder<'b, 'q>(RequestBuilder<'b, 'q>);
+
+impl ReadBuilder<'_, '_> {
+    /// Asks for a completion.
+    #[inline]
+    pub fn signaled(self) -> Self {
+        Self(self.0.signaled())
+    }
+
+    /// Waits for earlier reads to finish first.
+    #[inline]
+    pub fn fence(self) -> Self {
+        Self(self.0.fence())
+    }
+
+    /// Places the data into registered memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`RequestBuilder::from`].
+    #[inline]
+    pub fn into(self, segments: &[Segment]) -> Result<(), PostError> {
+        self.0.from(segments)
+    }
+}
