@@ -44,8 +44,10 @@ pub(crate) const fn field_size<S, F>(_: fn(&S) -> &F) -> usize {
 /// All registered layouts.
 pub fn all() -> impl Iterator<Item = &'static Layout> {
     [
+        crate::mlx5::LAYOUTS,
         crate::netlink::LAYOUTS,
         crate::rxe::LAYOUTS,
+        crate::siw::LAYOUTS,
         crate::sockaddr::LAYOUTS,
         crate::ucma::LAYOUTS,
         crate::uverbs::LAYOUTS,

@@ -28,9 +28,11 @@
 mod macros;
 
 pub mod layout;
+pub mod mlx5;
 pub mod netlink;
 pub mod number;
 pub mod rxe;
+pub mod siw;
 pub mod sockaddr;
 pub mod ucma;
 pub mod uverbs;

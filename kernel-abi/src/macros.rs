@@ -112,7 +112,7 @@ macro_rules! constants {
             pub const $name: $type = $value;
         )*
         /// The constants above with their C names.
-        pub const $table: &[$crate::number::Number] = &[$($crate::number::Number {
+        pub(crate) const $table: &[$crate::number::Number] = &[$($crate::number::Number {
             rust: concat!(module_path!(), "::", stringify!($name)),
             c: c_const!($prefix, $name $(, $c)?),
             header: HEADER,

@@ -16,8 +16,10 @@ pub struct Number {
 /// All registered constants.
 pub fn all() -> impl Iterator<Item = &'static Number> {
     [
+        crate::mlx5::NUMBERS,
         crate::netlink::NUMBERS,
         crate::rxe::NUMBERS,
+        crate::siw::NUMBERS,
         crate::sockaddr::NUMBERS,
         crate::ucma::NUMBERS,
         crate::uverbs::NUMBERS,

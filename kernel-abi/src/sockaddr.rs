@@ -27,7 +27,7 @@ mod ipv4 {
         pub zero: [u8; 8],
     }
     layout!(SockaddrIn, "struct sockaddr_in", 16, {
-        family = "sin_family": 0, port = "sin_port": 2, addr = "sin_addr": 4, zero = "__pad": 8,
+        family = "sin_family": 0, port = "sin_port": 2, addr = "sin_addr": 4, zero = "sin_zero": 8,
     });
 }
 
