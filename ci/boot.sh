@@ -6,7 +6,7 @@ vm_pids=()
 clean_up() {
     local pid
     for pid in ${vm_pids[@]+"${vm_pids[@]}"}; do
-        kill -KILL "$pid" 2>/dev/null || true
+        kill "$pid" 2>/dev/null || true # `timeout` passes it on to QEMU
     done
     rm -rf "$run_dir"
 }
@@ -105,7 +105,7 @@ start_vm() {
     else
         arguments+=(-accel tcg,thread=multi -cpu max)
     fi
-    qemu-system-x86_64 "${arguments[@]}" "$@" </dev/null >"$run_dir/qemu-$name.log" 2>&1 &
+    timeout -k 5 "$timeout" qemu-system-x86_64 "${arguments[@]}" "$@" </dev/null >"$run_dir/qemu-$name.log" 2>&1 &
     vm_pids+=($!)
 }
 
@@ -120,9 +120,9 @@ console_log() {
 kernel_trouble='BUG:|WARNING:|Oops|general protection fault|Kernel panic|KFENCE|UBSAN|KASAN|blocked for more than|soft lockup'
 
 # Prints the exit code of a VM that has ended, and says why when it is not the command's own.
-# judge NAME TIMED-OUT
+# judge NAME CODE-OF-QEMU
 judge() {
-    local name=$1 timed_out=$2 status= console=$vm_dir/console-${run_dir##*.}-$1.log
+    local name=$1 qemu=$2 status= console=$vm_dir/console-${run_dir##*.}-$1.log
     [[ ! -r $run_dir/status-$name ]] || status=$(tr -cd 0-9 <"$run_dir/status-$name")
     if grep -Eq "$kernel_trouble" "$console"; then
         say "the guest's kernel is in trouble ($console):"
@@ -130,7 +130,7 @@ judge() {
         echo "$EXIT_GUEST_DIED"
     elif [[ $status ]]; then
         echo "$status"
-    elif [[ $timed_out ]]; then
+    elif ((qemu == 124 || qemu == 137)); then
         say "timeout after $timeout s; the console log is $console"
         echo "$EXIT_TIMEOUT"
     else
@@ -159,7 +159,7 @@ announce() {
 }
 
 run_one() {
-    local code timed_out= watchdog
+    local code=0 reader
     if [[ $script ]]; then
         { echo "set -- $(quote ${command[@]+"${command[@]}"})"; cat "$script"; } >"$run_dir/command"
     else
@@ -168,15 +168,11 @@ run_one() {
     announce
     start_vm vm "$run_dir/command"
     cat "$run_dir/output-vm" &
-    local reader=$!
-    (sleep "$timeout"; touch "$run_dir/timed-out"; kill -KILL "${vm_pids[0]}") 2>/dev/null &
-    watchdog=$!
-    wait "${vm_pids[0]}" 2>/dev/null || true
+    reader=$!
+    wait "${vm_pids[0]}" || code=$?
     vm_pids=()
-    kill "$watchdog" 2>/dev/null || true
     wait "$reader" || true
-    [[ ! -e $run_dir/timed-out ]] || timed_out=1
     unpack_fetched vm
-    code=$(judge vm "$timed_out")
+    code=$(judge vm "$code")
     exit "$code"
 }

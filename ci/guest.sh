@@ -57,7 +57,7 @@ build_userland() {
 
 # fill_root PROGRAMS LIBRARIES ROOT
 fill_root() {
-    local programs=$1 libraries=$2 root=$3 libdir=usr/lib/x86_64-linux-gnu dir file applet
+    local programs=$1 libraries=$2 root=$3 libdir=usr/lib/x86_64-linux-gnu dir applet
     mkdir -p "$root"/{dev,proc,sys,run,tmp,root,opt,vm,etc,var,usr/bin,usr/sbin,usr/lib64,"$libdir"}
     chmod 1777 "$root/tmp"
     ln -s ../run "$root/var/run"
@@ -75,6 +75,7 @@ fill_root() {
     cp -L "$libraries/$libdir"/libibverbs/lib{rxe,siw}-*.so "$root/$libdir/libibverbs/"
     cp -a "$libraries/$libdir/rsocket" "$root/$libdir/"
     copy_libraries "$libraries" "$root" "$root/$libdir"
+    cp -L "$libraries/lib/x86_64-linux-gnu/libgcc_s.so.1" "$root/$libdir/" # dlopened by glibc for pthread_exit
 
     for applet in $("$root/bin/busybox" --list); do
         [[ -e $root/usr/bin/$applet || -e $root/usr/sbin/$applet ]] || ln -s busybox "$root/usr/bin/$applet"
