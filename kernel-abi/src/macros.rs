@@ -97,6 +97,16 @@ macro_rules! c_const {
     };
 }
 
+/// The header of a constant: the one in scope, unless another is named.
+macro_rules! header {
+    () => {
+        HEADER
+    };
+    ($header:ident) => {
+        $header
+    };
+}
+
 /// Declares constants and a table of them: `TABLE: type, "C_PREFIX_" { NAME = value, ... }`.
 ///
 /// The C name is the prefix followed by the Rust name unless `NAME = value => "C_NAME"` says
@@ -122,10 +132,11 @@ macro_rules! constants {
 }
 
 /// Declares a number the kernel may extend at any time: a newtype with associated constants, so
-/// that unknown values remain representable.
+/// that unknown values remain representable. `NAME = value => "C_NAME" in CONSTANT` takes the
+/// header from another constant than `HEADER`.
 macro_rules! open_enum {
     ($(#[$outer:meta])* pub struct $type:ident($repr:ty), $prefix:literal {
-        $($(#[$meta:meta])* $name:ident = $value:expr $(=> $c:literal)?),* $(,)?
+        $($(#[$meta:meta])* $name:ident = $value:expr $(=> $c:literal $(in $header:ident)?)?),* $(,)?
     }) => {
         $(#[$outer])*
         #[derive(
@@ -149,7 +160,7 @@ macro_rules! open_enum {
             pub const NUMBERS: &'static [$crate::number::Number] = &[$($crate::number::Number {
                 rust: concat!(module_path!(), "::", stringify!($type), "::", stringify!($name)),
                 c: c_const!($prefix, $name $(, $c)?),
-                header: HEADER,
+                header: header!($($($header)?)?),
                 value: Self::$name.0 as u64,
             }),*];
 

@@ -34,7 +34,99 @@ const UNDECLARED: &[(&str, &str)] = &[
 ];
 
 /// C names of structures, fields (`struct x.field`) and numbers that Linux 6.1 does not have yet.
-const NEWER: &[(&str, &str)] = &[];
+const NEWER: &[(&str, &str)] = &[
+    ("struct ib_user_service_rec", "service resolution"),
+    ("struct rdma_ucm_ib_service", "service resolution"),
+    ("struct rdma_ucm_resolve_ib_service", "service resolution"),
+    (
+        "struct rdma_ucm_query_ib_service_resp",
+        "service resolution",
+    ),
+    ("struct rdma_ucm_write_cm_event", "events written by users"),
+    ("struct rxe_send_wr.wr.flush", "flush and atomic write"),
+    (
+        "struct ib_uverbs_query_port_resp_ex.active_speed_ex",
+        "speeds beyond 8 bits",
+    ),
+    (
+        "struct mlx5_ib_query_device_resp.reg_c0",
+        "metadata register",
+    ),
+    ("UVERBS_OBJECT_DMAH", "DMA handles"),
+    ("UVERBS_ATTR_GET_CONTEXT_FD_ARR", "several context files"),
+    (
+        "UVERBS_ATTR_CREATE_CQ_BUFFER_VA",
+        "completion queues in user memory",
+    ),
+    (
+        "UVERBS_ATTR_CREATE_CQ_BUFFER_LENGTH",
+        "completion queues in user memory",
+    ),
+    (
+        "UVERBS_ATTR_CREATE_CQ_BUFFER_FD",
+        "completion queues in user memory",
+    ),
+    (
+        "UVERBS_ATTR_CREATE_CQ_BUFFER_OFFSET",
+        "completion queues in user memory",
+    ),
+    ("UVERBS_METHOD_REG_MR", "registration by ioctl"),
+    ("UVERBS_ATTR_REG_MR_HANDLE", "registration by ioctl"),
+    ("UVERBS_ATTR_REG_MR_PD_HANDLE", "registration by ioctl"),
+    ("UVERBS_ATTR_REG_MR_DMA_HANDLE", "registration by ioctl"),
+    ("UVERBS_ATTR_REG_MR_IOVA", "registration by ioctl"),
+    ("UVERBS_ATTR_REG_MR_ADDR", "registration by ioctl"),
+    ("UVERBS_ATTR_REG_MR_LENGTH", "registration by ioctl"),
+    ("UVERBS_ATTR_REG_MR_ACCESS_FLAGS", "registration by ioctl"),
+    ("UVERBS_ATTR_REG_MR_FD", "registration by ioctl"),
+    ("UVERBS_ATTR_REG_MR_FD_OFFSET", "registration by ioctl"),
+    ("UVERBS_ATTR_REG_MR_RESP_LKEY", "registration by ioctl"),
+    ("UVERBS_ATTR_REG_MR_RESP_RKEY", "registration by ioctl"),
+    ("IB_UVERBS_ACCESS_FLUSH_GLOBAL", "flush and atomic write"),
+    (
+        "IB_UVERBS_ACCESS_FLUSH_PERSISTENT",
+        "flush and atomic write",
+    ),
+    ("IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA", "strict driver data"),
+    ("RDMA_DRIVER_MANA", "new driver"),
+    ("RDMA_DRIVER_IONIC", "new driver"),
+    ("IB_UVERBS_DEVICE_FLUSH_GLOBAL", "flush and atomic write"),
+    (
+        "IB_UVERBS_DEVICE_FLUSH_PERSISTENT",
+        "flush and atomic write",
+    ),
+    ("IB_UVERBS_DEVICE_ATOMIC_WRITE", "flush and atomic write"),
+    ("IB_UVERBS_WC_FLUSH", "flush and atomic write"),
+    ("IB_UVERBS_WC_ATOMIC_WRITE", "flush and atomic write"),
+    ("IB_UVERBS_WR_FLUSH", "flush and atomic write"),
+    ("IB_UVERBS_WR_ATOMIC_WRITE", "flush and atomic write"),
+    ("IB_FLUSH_GLOBAL", "flush and atomic write"),
+    ("IB_FLUSH_PERSISTENT", "flush and atomic write"),
+    ("IB_FLUSH_RANGE", "flush and atomic write"),
+    ("IB_FLUSH_MR", "flush and atomic write"),
+    (
+        "MLX5_IB_QUERY_DEV_RESP_FLAGS_OOO_DP",
+        "out of order placement",
+    ),
+    ("MLX5_IB_MODIFY_QP_OOO_DP", "out of order placement"),
+    ("RDMA_NLDEV_CMD_MONITOR", "new netlink number"),
+    (
+        "RDMA_NLDEV_SYS_ATTR_PRIVILEGED_QKEY_MODE",
+        "new netlink number",
+    ),
+    ("RDMA_NLDEV_ATTR_RES_SUBTYPE", "new netlink number"),
+    ("RDMA_NLDEV_ATTR_DEV_TYPE", "new netlink number"),
+    ("RDMA_NLDEV_ATTR_PARENT_NAME", "new netlink number"),
+    ("RDMA_NLDEV_ATTR_NAME_ASSIGN_TYPE", "new netlink number"),
+    ("RDMA_NLDEV_ATTR_EVENT_TYPE", "new netlink number"),
+    ("RDMA_NLDEV_SYS_ATTR_MONITOR_MODE", "new netlink number"),
+    ("RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE", "service resolution"),
+    ("RDMA_USER_CM_CMD_WRITE_CM_EVENT", "events written by users"),
+    ("RDMA_USER_CM_QUERY_IB_SERVICE", "service resolution"),
+    ("RDMA_USER_CM_IB_SERVICE_FLAG_ID", "service resolution"),
+    ("RDMA_USER_CM_IB_SERVICE_FLAG_NAME", "service resolution"),
+    ("RDMA_USER_CM_IB_SERVICE_NAME_SIZE", "service resolution"),
+];
 
 #[test]
 fn headers_agree() {

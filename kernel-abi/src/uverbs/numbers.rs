@@ -209,7 +209,7 @@ mod kernel {
 
 /// Declared by the header of the `write()` interface.
 mod verbs {
-    use super::super::HEADER;
+    use super::super::{HEADER, LIBRARY_HEADER};
 
     open_enum! {
         /// Operation of a send request.
@@ -273,9 +273,9 @@ mod verbs {
             /// Atomic write. Newer than Linux 6.1.
             ATOMIC_WRITE = 9,
             /// Receive; the bit is set in every receive.
-            RECV = 128 => "IBV_WC_RECV",
+            RECV = 128 => "IBV_WC_RECV" in LIBRARY_HEADER,
             /// Receive consumed by an RDMA write.
-            RECV_RDMA_WITH_IMM = 129 => "IBV_WC_RECV_RDMA_WITH_IMM",
+            RECV_RDMA_WITH_IMM = 129 => "IBV_WC_RECV_RDMA_WITH_IMM" in LIBRARY_HEADER,
         }
     }
 

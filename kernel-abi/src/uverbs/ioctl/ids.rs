@@ -44,8 +44,6 @@ pub mod object {
             COUNTERS = 15,
             ASYNC_EVENT = 16,
             DMAH = 17,
-            DMABUF = 18,
-            COMP_CNTR = 19,
         }
     }
 }
@@ -63,7 +61,6 @@ pub mod device {
             QUERY_CONTEXT = 4,
             QUERY_GID_TABLE = 5,
             QUERY_GID_ENTRY = 6,
-            QUERY_PORT_SPEED = 7,
         }
     }
 
@@ -157,18 +154,6 @@ pub mod device {
             }
         }
     }
-
-    /// Attributes of [`QUERY_PORT_SPEED`].
-    pub mod query_port_speed {
-        use super::HEADER;
-
-        constants! {
-            NUMBERS: u16, "UVERBS_ATTR_QUERY_PORT_SPEED_" {
-                PORT_NUM = 0,
-                RESP = 1,
-            }
-        }
-    }
 }
 
 /// Protection domains.
@@ -222,7 +207,6 @@ pub mod cq {
                 BUFFER_LENGTH = 9,
                 BUFFER_FD = 10,
                 BUFFER_OFFSET = 11,
-                BUF_UMEM = 12,
             }
         }
     }
@@ -272,9 +256,6 @@ pub mod qp {
                 EVENT_FD = 12,
                 RESP_CAP = 13,
                 RESP_QP_NUM = 14,
-                BUF_UMEM = 15,
-                RQ_BUF_UMEM = 16,
-                SQ_BUF_UMEM = 17,
             }
         }
     }
@@ -662,7 +643,6 @@ numbers![
     device::query_context::NUMBERS,
     device::query_gid_table::NUMBERS,
     device::query_gid_entry::NUMBERS,
-    device::query_port_speed::NUMBERS,
     pd::NUMBERS,
     pd::destroy::NUMBERS,
     cq::NUMBERS,
