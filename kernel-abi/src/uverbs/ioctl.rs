@@ -12,8 +12,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::QueryPortResp;
 
 mod ids;
+mod memory;
+mod queues;
 
 pub use ids::*;
+pub use memory::*;
+pub use queues::*;
 
 /// Number of the `ioctl()` on a verbs file: read and write, size of [`Header`], type 0x1b, 1.
 pub const VERBS_IOCTL: u32 = 3 << 30 | (size_of::<Header>() as u32) << 16 | 0x1b << 8 | 1;
@@ -155,3 +159,54 @@ mod verbs {
         gid: 0, gid_index: 16, port_num: 20, gid_type: 24, netdev_ifindex: 28,
     });
 }
+
+numbers![
+    REQUEST,
+    AttrFlags::NUMBERS,
+    ids::UHW,
+    ids::NAMESPACE,
+    object::NUMBERS,
+    device::NUMBERS,
+    device::invoke_write::NUMBERS,
+    device::info_handles::NUMBERS,
+    device::query_port::NUMBERS,
+    device::get_context::NUMBERS,
+    device::query_context::NUMBERS,
+    device::query_gid_table::NUMBERS,
+    device::query_gid_entry::NUMBERS,
+    pd::NUMBERS,
+    pd::destroy::NUMBERS,
+    cq::NUMBERS,
+    cq::create::NUMBERS,
+    cq::destroy::NUMBERS,
+    qp::NUMBERS,
+    qp::create::NUMBERS,
+    qp::destroy::NUMBERS,
+    srq::NUMBERS,
+    srq::create::NUMBERS,
+    srq::destroy::NUMBERS,
+    ah::NUMBERS,
+    ah::destroy::NUMBERS,
+    mr::NUMBERS,
+    mr::dm_mr_reg::NUMBERS,
+    mr::destroy::NUMBERS,
+    mr::advise::NUMBERS,
+    mr::query::NUMBERS,
+    mr::reg_dmabuf::NUMBERS,
+    mr::reg::NUMBERS,
+    mw::NUMBERS,
+    mw::destroy::NUMBERS,
+    flow::NUMBERS,
+    flow::destroy::NUMBERS,
+    xrcd::NUMBERS,
+    xrcd::destroy::NUMBERS,
+    dm::NUMBERS,
+    dm::alloc::NUMBERS,
+    dm::free::NUMBERS,
+    counters::NUMBERS,
+    counters::create::NUMBERS,
+    counters::destroy::NUMBERS,
+    counters::read::NUMBERS,
+    async_event::NUMBERS,
+    async_event::alloc::NUMBERS,
+];
