@@ -8,6 +8,7 @@ clean_up() {
     for pid in ${vm_pids[@]+"${vm_pids[@]}"}; do
         kill "$pid" 2>/dev/null || true # `timeout` passes it on to QEMU
     done
+    [[ ! -L $run_dir/wire ]] || rm -rf "$(readlink "$run_dir/wire")"
     rm -rf "$run_dir"
 }
 
@@ -34,7 +35,7 @@ choose_accelerator() {
 # Writes the archive that holds what this run adds to the guest: its settings, the command and the files.
 # make_run_archive NAME COMMAND-FILE
 make_run_archive() {
-    local name=$1 root=$run_dir/root-$1 item host guest own=1 peer= netdev=dummy0 hostname=vm
+    local name=$1 root=$run_dir/root-$1 item host guest own=1 peer='' netdev=dummy0 hostname=vm
     if [[ $two ]]; then
         netdev=eth0 hostname=vm-${name,,} peer=2
         [[ $name == A ]] || own=2 peer=1
@@ -101,9 +102,9 @@ start_vm() {
     if [[ $accel == kvm ]]; then
         arguments+=(-accel kvm -cpu host)
     elif [[ $icount ]]; then
-        arguments+=(-accel tcg,thread=single -cpu max -icount shift=0,sleep=off)
+        arguments+=(-accel tcg,thread=single -cpu max,la57=off -icount shift=0,sleep=off)
     else
-        arguments+=(-accel tcg,thread=multi -cpu max)
+        arguments+=(-accel tcg,thread=multi -cpu max,la57=off)
     fi
     timeout -k 5 "$timeout" qemu-system-x86_64 "${arguments[@]}" "$@" </dev/null >"$run_dir/qemu-$name.log" 2>&1 &
     vm_pids+=($!)
@@ -122,19 +123,22 @@ kernel_trouble='BUG:|WARNING:|Oops|general protection fault|Kernel panic|KFENCE|
 # Prints the exit code of a VM that has ended, and says why when it is not the command's own.
 # judge NAME CODE-OF-QEMU
 judge() {
-    local name=$1 qemu=$2 status= console=$vm_dir/console-${run_dir##*.}-$1.log
+    local name=$1 qemu=$2 status='' console=$vm_dir/console-${run_dir##*.}-$1.log
     [[ ! -r $run_dir/status-$name ]] || status=$(tr -cd 0-9 <"$run_dir/status-$name")
     if grep -Eq "$kernel_trouble" "$console"; then
-        say "the guest's kernel is in trouble ($console):"
+        say "the kernel of VM $name is in trouble ($console):"
         grep -E -m 1 -A 60 "$kernel_trouble" "$console" | tr -d '\r' >&2
         echo "$EXIT_GUEST_DIED"
     elif [[ $status ]]; then
         echo "$status"
+    elif [[ -e $run_dir/stopped-$name ]]; then
+        say "VM $name was stopped because the other one had failed"
+        echo "$EXIT_GUEST_DIED"
     elif ((qemu == 124 || qemu == 137)); then
-        say "timeout after $timeout s; the console log is $console"
+        say "VM $name: timeout after $timeout s; its console log is $console"
         echo "$EXIT_TIMEOUT"
     else
-        say "the guest died; the end of its console log, $console:"
+        say "VM $name died; the end of its console log, $console:"
         tail -n 60 "$console" | tr -d '\r' >&2
         cat "$run_dir/qemu-$name.log" >&2
         echo "$EXIT_GUEST_DIED"
@@ -155,7 +159,7 @@ announce() {
     local about="about 2 s"
     [[ $accel == kvm ]] || about="about 10 s"
     [[ ! $icount ]] || about="about 40 s"
-    say "booting $guest_release (${accel^^}${icount:+, icount}, $about)"
+    say "booting $guest_release (${accel^^}${icount:+, icount}${two:+, two VMs}, $about)"
 }
 
 run_one() {
@@ -175,4 +179,63 @@ run_one() {
     unpack_fetched vm
     code=$(judge vm "$code")
     exit "$code"
+}
+
+# How long a VM may go on after the other one has failed.
+grace=15
+
+run_two() {
+    local wire name peer number=0 code codes=(0 0) readers=() result=0
+    qemu-system-x86_64 -netdev help | grep -qx dgram ||
+        die "$EXIT_SKIP" "this QEMU cannot join two VMs by unix sockets (-netdev dgram came with 7.2)"
+    wire=$(mktemp -d "${TMPDIR:-/tmp}/vm-wire.XXXXXX") # a unix socket's path must be short
+    ln -s "$wire" "$run_dir/wire"
+    announce
+    for name in A B; do
+        [[ $name == A ]] && peer=B || peer=A
+        printf '%s\n' "${command[number]}" >"$run_dir/command-$name"
+        number=$((number + 1))
+        start_vm "$name" "$run_dir/command-$name" \
+            -netdev "dgram,id=wire,local.type=unix,local.path=$wire/$name,remote.type=unix,remote.path=$wire/$peer" \
+            -device "virtio-net-pci,netdev=wire,mac=52:54:00:00:00:0$number"
+        sed -u "s/^/$name| /" "$run_dir/output-$name" &
+        readers+=($!)
+    done
+    wait_for_both
+    for number in 0 1; do
+        code=0
+        wait "${vm_pids[number]}" || code=$?
+        codes[number]=$code
+    done
+    vm_pids=()
+    wait "${readers[@]}" || true
+    rm -rf "$wire"
+    for number in 0 1; do
+        name=$( ((number == 0)) && echo A || echo B)
+        unpack_fetched "$name"
+        code=$(judge "$name" "${codes[number]}")
+        ((code == 0)) || say "VM $name: exit code $code"
+        ((result != 0)) || result=$code
+    done
+    exit "$result"
+}
+
+# True when a VM's command has ended, or QEMU has: ended NAME PID
+ended() { [[ -s $run_dir/status-$1 ]] || ! kill -0 "$2" 2>/dev/null; }
+failed() { [[ $(cat "$run_dir/status-$1" 2>/dev/null) != 0 ]]; }
+
+# Returns when both commands have ended, or one `grace` seconds after the other has failed, and stops the VMs.
+wait_for_both() {
+    local a=${vm_pids[0]} b=${vm_pids[1]} deadline=
+    until ended A "$a" && ended B "$b"; do
+        if { ended A "$a" && failed A; } || { ended B "$b" && failed B; }; then
+            deadline=${deadline:-$((SECONDS + grace))}
+            ((SECONDS < deadline)) || break
+        fi
+        sleep 0.2
+    done
+    ended A "$a" || touch "$run_dir/stopped-A"
+    ended B "$b" || touch "$run_dir/stopped-B"
+    sleep 0.2 # what is still on its way through the output ports
+    kill "$a" "$b" 2>/dev/null || true
 }

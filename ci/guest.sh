@@ -5,7 +5,8 @@
 # The guest's root is a chain of cpio archives that the kernel unpacks one over the other: the programs (the same for
 # every kernel), the modules (one per kernel), and what one run adds.
 
-guest_programs=(busybox-static strace iproute2 rdmacm-utils ibverbs-utils perftest)
+# dash, because busybox's shell prefers its own `ip` and `tc` to those in the PATH.
+guest_programs=(busybox-static dash bash strace iproute2 rdmacm-utils ibverbs-utils perftest)
 guest_libraries=(ibverbs-providers libibverbs1 librdmacm1)
 
 # Which modules init loads, in three groups; a leading `?` marks one that some kernels do not have.
@@ -27,21 +28,16 @@ make_cpio() {
 
 # Sets guest_userland to the archive with the guest's programs.
 build_userland() {
-    local names debs key work deb
+    local debs key work deb
     refresh_source stable || die "$EXIT_SKIP" "no Debian package index: the network or the mirror is not reachable"
-    # Programs need libraries, and not the packages that only installation scripts use.
-    names=$(package_closure stable "${guest_programs[@]}" "${guest_libraries[@]}" |
-        grep -Ex "lib.*|zlib1g|$(IFS='|'; echo "${guest_programs[*]}|${guest_libraries[*]}")" |
-        grep -Ev -- '-common$|^libpam|^libsemanage')
-    # shellcheck disable=SC2086  # a list of names
-    debs=$(fetch_packages stable $names)
+    debs=$(remember stable "userland-$(sha256sum <"$repo/ci/guest.sh" | cut -c1-16)" fetch_userland)
     key=$({ echo "$debs"; cat "$repo/ci/guest.sh" "$repo"/ci/guest/*; } | sha256sum | cut -c1-16)
     guest_userland=$vm_dir/userland-$key.cpio
     [[ ! -e $guest_userland ]] || return 0
 
     say "building the guest's programs"
     rm -f "$vm_dir"/userland-*.cpio
-    work=$(mktemp -d "$vm_dir/work.XXXXXX")
+    work=$(mktemp -d "$run_dir/work.XXXXXX")
     mkdir -p "$work"/{programs,libraries,root}
     for deb in $debs; do
         case ${deb##*/} in
@@ -53,6 +49,17 @@ build_userland() {
     fill_root "$work/programs" "$work/libraries" "$work/root"
     make_cpio "$work/root" "$guest_userland"
     rm -rf "$work"
+}
+
+# Downloads the programs and the libraries they need, without the packages that only installation scripts use; prints
+# the .deb files.
+fetch_userland() {
+    local names
+    names=$(package_closure stable "${guest_programs[@]}" "${guest_libraries[@]}" |
+        grep -Ex "lib.*|zlib1g|$(IFS='|'; echo "${guest_programs[*]}|${guest_libraries[*]}")" |
+        grep -Ev -- '-common$|^libpam|^libsemanage')
+    # shellcheck disable=SC2086  # a list of names
+    fetch_packages stable $names
 }
 
 # fill_root PROGRAMS LIBRARIES ROOT
@@ -77,11 +84,12 @@ fill_root() {
     copy_libraries "$libraries" "$root" "$root/$libdir"
     cp -L "$libraries/lib/x86_64-linux-gnu/libgcc_s.so.1" "$root/$libdir/" # dlopened by glibc for pthread_exit
 
+    ln -sf dash "$root/usr/bin/sh"
     for applet in $("$root/bin/busybox" --list); do
         [[ -e $root/usr/bin/$applet || -e $root/usr/sbin/$applet ]] || ln -s busybox "$root/usr/bin/$applet"
     done
     install -m 755 "$repo/ci/guest/init" "$root/init"
-    install -m 755 "$repo/ci/guest/wait-peer" "$root/usr/bin/"
+    install -m 755 "$repo"/ci/guest/{wait-peer,setuidgid} "$root/usr/bin/"
     printf 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/tmp:/bin/sh\n' >"$root/etc/passwd"
     printf 'root:x:0:\nnogroup:x:65534:\n' >"$root/etc/group"
     printf '127.0.0.1 localhost\n::1 localhost\n' >"$root/etc/hosts"
@@ -121,7 +129,7 @@ build_kernel() {
     [[ ! -e $guest_modules_cpio ]] || return 0
 
     rm -rf "$vm_dir/kernel-$guest_release"-*
-    work=$(mktemp -d "$vm_dir/work.XXXXXX")
+    work=$(mktemp -d "$run_dir/work.XXXXXX")
     mkdir -p "$dir" "$work"/{package,root}
     unpack_kernel "$source" "$guest_release" "$work/package"
     say "building the guest's kernel and modules ($guest_release)"
@@ -160,7 +168,7 @@ pick_modules() {
                 [[ $name == \?* ]] || die "$EXIT_GUEST_DIED" "kernel $release has no module $name: $paths"
                 continue
             fi
-            for path in $(sed -n 's/^insmod \([^ ]*\).*/\1/p' <<<"$paths"); do
+            sed -n 's/^insmod \([^ ]*\).*/\1/p' <<<"$paths" | while read -r path; do
                 target=/lib/modules/${path#*/lib/modules/}
                 target=${target%.xz}
                 target=${target%.zst}

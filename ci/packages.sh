@@ -16,7 +16,6 @@ sources_of() {
     stable)
         echo "deb $options $debian_mirror bookworm main"
         echo "deb $options $debian_security_mirror bookworm-security main"
-        # For linux-source, which is `Architecture: all` and so is in the amd64 index, too.
         ;;
     backports) echo "deb $options $debian_mirror trixie-backports main" ;;
     unstable) echo "deb $options $debian_mirror sid main" ;;
@@ -65,6 +64,18 @@ END
     fi
 }
 
+# Prints what a command prints, and runs it only once for every refresh of the source's index: apt takes a second or
+# two for each question. remember SOURCE NAME COMMAND...
+remember() {
+    local source=$1 answer=$vm_dir/apt/$1/answer-$2
+    shift 2
+    if [[ ! $answer -nt $vm_dir/apt/$source/refreshed ]]; then
+        "$@" >"$answer.part"
+        mv "$answer.part" "$answer"
+    fi
+    cat "$answer"
+}
+
 # Prints the .deb files of the named packages, downloading those that are not in the cache yet.
 # fetch_packages SOURCE NAME...
 fetch_packages() {
@@ -103,9 +114,9 @@ find_kernel() {
             say "no package index from $source"
             continue
         fi
-        version=$(private_apt "$source" apt-cache pkgnames linux-image- |
+        version=$(remember "$source" kernels private_apt "$source" apt-cache pkgnames linux-image- |
             sed -En "s/^linux-image-(${series//./\\.}\.[0-9.]+([-+][0-9a-z.+~]+)*-amd64)$/\1/p" |
-            grep -Ev -- '-(cloud|rt)-' | sort -V | tail -n 1)
+            grep -Ev -- '-(cloud|rt)-' | sort -V | tail -n 1) || true # none
         if [[ $version ]]; then
             echo "$source $version"
             return 0
