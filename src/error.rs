@@ -6,7 +6,7 @@ use std::io;
 use std::time::Duration;
 
 /// The result of every fallible call that is not on the data path.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, in one word that a program can act on.
 #[non_exhaustive]
@@ -50,9 +50,9 @@ pub enum ErrorKind {
 /// means here.
 ///
 /// ```
-/// use rdmacm::{ErrorKind, PrivateData};
+/// use rdmacm::{ConnParam, ErrorKind};
 ///
-/// let error = PrivateData::new(&[0; 300]).unwrap_err();
+/// let error = ConnParam::new().private_data(&[0; 300]).unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::InvalidInput);
 /// println!("{error}");
 /// ```

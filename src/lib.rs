@@ -10,10 +10,15 @@ mod slot_table;
 mod sys;
 mod verbs;
 
+pub use cm::{
+    CmId, ConnParam, ConnectRequest, ConnectionData, Event, EventChannel, IdEvent, PortSpace,
+    RejectReason, Status,
+};
 pub use device::{
     AsyncEvent, AsyncEvents, Context, Device, DeviceAttr, Driver, Gid, GidEntry, GidType,
     LinkLayer, Mtu, PortAttr, PortState, Transport, devices,
 };
+pub use endpoint::{Connection, Connector, Incoming, Listener, Prepared, Settings};
 pub use error::{Error, ErrorKind, Result};
 pub use fastpath::{
     Completion, CompletionStatus, Failure, Opcode, PostError, RemoteAddress, Segment, SendFlags,

@@ -63,6 +63,14 @@ impl<T> SlotTable<T> {
             .and_then(|slot| slot.value.as_ref())
     }
 
+    /// Puts another value under a key that is in use; a stale key is left alone.
+    pub(crate) fn replace(&mut self, key: Key, value: T) {
+        let slot = self.slots.get_mut(key.slot as usize);
+        if let Some(slot) = slot.filter(|slot| slot.generation == key.generation) {
+            slot.value = slot.value.is_some().then_some(value);
+        }
+    }
+
     /// Takes the value out; the key is stale from then on.
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         let slot = self.slots.get_mut(key.slot as usize)?;

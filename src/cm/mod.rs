@@ -1,0 +1,21 @@
+//! The connection manager: ids, event channels, and the way from an address to a connection.
+//!
+//! An [`EventChannel`] is an open connection manager file. A [`CmId`] made on it is resolved,
+//! connected or listens; what comes of that is read from the channel as [`Event`]s. Some events
+//! move the id's queue pair on their way (`transition`).
+
+mod address;
+mod channel;
+mod command;
+mod conn_param;
+mod connect;
+mod event;
+mod explain;
+mod id;
+mod resolve;
+mod transition;
+
+pub use channel::EventChannel;
+pub use conn_param::ConnParam;
+pub use event::{ConnectRequest, ConnectionData, Event, IdEvent, RejectReason, Status};
+pub use id::{CmId, PortSpace};

@@ -46,6 +46,19 @@ pub fn devices() -> Result<Vec<Device>> {
     discovery::list(Registry::of_this_machine())
 }
 
+/// Names of the devices with the addresses they serve, for error texts. `None` without a device.
+pub(crate) fn served_addresses(registry: &'static Registry) -> Option<String> {
+    let devices = discovery::list(registry).unwrap_or_default();
+    let described = devices.iter().map(|device| {
+        let gids = device.open().and_then(|context| context.gids()).unwrap_or_default();
+        let ips = gids.iter().filter(|entry| entry.kind == GidType::RoceV2);
+        let texts: Vec<String> = ips.map(|entry| entry.gid.to_ip().to_string()).collect();
+        format!("{} ({})", device.name(), texts.join(", "))
+    });
+    let list: Vec<String> = described.collect();
+    (!list.is_empty()).then(|| list.join(", "))
+}
+
 /// An RDMA device, as it was when it was listed.
 #[doc(alias = "ibv_device")]
 #[derive(Debug, Clone)]

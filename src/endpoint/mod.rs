@@ -1,0 +1,16 @@
+//! The short way: connect, or listen and accept, in one call each.
+//!
+//! A [`Connection`] has its queue pair, completion queues and event channel of its own. Its calls
+//! wait, watch the connection manager meanwhile, and end when the peer goes away.
+
+mod connection;
+mod connector;
+mod listener;
+mod settings;
+mod setup;
+
+pub use connection::Connection;
+pub use connector::Connector;
+pub use listener::{Incoming, Listener};
+pub use settings::Settings;
+pub use setup::Prepared;

@@ -5,6 +5,8 @@ use std::fmt;
 use rdmacm_kernel_abi::uverbs::{self, WcOpcode};
 use zerocopy::FromZeros;
 
+use crate::error::{Error, ErrorKind};
+
 /// The completion of one work request.
 ///
 /// A failed request has a status and nothing else to tell; [`Completion::result`] hides the
@@ -113,6 +115,12 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Error::new("completion", ErrorKind::WorkFailed, failure.to_string())
+    }
+}
 
 /// What was carried out.
 #[doc(alias = "ibv_wc_opcode")]

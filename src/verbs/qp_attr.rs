@@ -98,6 +98,10 @@ impl<'a> QpAttr<'a> {
         self
     }
 
+    pub(crate) fn pd(&self) -> &'a Pd {
+        self.pd
+    }
+
     /// Refuses what the device would refuse without a reason.
     pub(super) fn check(&self, device: &DeviceAttr) -> Result<()> {
         let within = |name: &str, asked: u32, least: u32, most: u32| {

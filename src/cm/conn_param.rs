@@ -1,0 +1,200 @@
+//! What the two sides of a connection agree on.
+
+use rdmacm_kernel_abi::ucma;
+
+use crate::device::{Context, Transport};
+use crate::error::{Error, Result};
+
+/// The parameters of a connection, for [`CmId::connect`](super::CmId::connect) and
+/// [`CmId::accept`](super::CmId::accept).
+///
+/// The defaults are the most the device can do, 7 retries, and no private data.
+///
+/// ```
+/// use rdmacm::ConnParam;
+///
+/// let param = ConnParam::new().initiator_depth(4).private_data(b"version 1")?;
+/// # Ok::<(), rdmacm::Error>(())
+/// ```
+#[doc(alias = "rdma_conn_param")]
+#[derive(Debug, Clone)]
+pub struct ConnParam {
+    private_data: Vec<u8>,
+    responder_resources: Option<u8>,
+    initiator_depth: Option<u8>,
+    flow_control: bool,
+    retry_count: u8,
+    rnr_retry_count: u8,
+}
+
+impl Default for ConnParam {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ConnParam {
+    /// Begins with the defaults.
+    pub fn new() -> Self {
+        Self {
+            private_data: Vec::new(),
+            responder_resources: None,
+            initiator_depth: None,
+            flow_control: false,
+            retry_count: 7,
+            rnr_retry_count: 7,
+        }
+    }
+
+    /// Bytes that the peer finds in its event. On InfiniBand and RoCE a connect carries up to 56
+    /// bytes, an accept 196 and a reject 148; the peer sees that many, padded with zeros.
+    ///
+    /// # Errors
+    ///
+    /// More than 255 bytes, which no device carries. The limit of the device at hand is checked
+    /// by the call that sends them.
+    pub fn private_data(mut self, bytes: &[u8]) -> Result<Self> {
+        check_length("private_data", bytes, usize::from(u8::MAX))?;
+        self.private_data = bytes.to_vec();
+        Ok(self)
+    }
+
+    /// Reads and atomics of the peer that are answered at a time. 0 means none at all.
+    pub fn responder_resources(mut self, operations: u8) -> Self {
+        self.responder_resources = Some(operations);
+        self
+    }
+
+    /// Reads and atomics of ours under way at a time. 0 means none at all.
+    pub fn initiator_depth(mut self, operations: u8) -> Self {
+        self.initiator_depth = Some(operations);
+        self
+    }
+
+    /// Whether the hardware's flow control is available.
+    pub fn flow_control(mut self, available: bool) -> Self {
+        self.flow_control = available;
+        self
+    }
+
+    /// How often a request is repeated when the peer does not answer, 0 to 7.
+    ///
+    /// rxe repeats for ever at 7: a vanished peer then shows in the connection manager's events
+    /// only.
+    pub fn retry_count(mut self, retries: u8) -> Self {
+        self.retry_count = retries;
+        self
+    }
+
+    /// How often a request is repeated when the peer has no receive posted, 0 to 7; 7 is for ever.
+    pub fn rnr_retry_count(mut self, retries: u8) -> Self {
+        self.rnr_retry_count = retries;
+        self
+    }
+
+    /// For an active side: fills in the device's limits.
+    pub(super) fn for_connect(&self, context: &Context, qp_num: u32) -> Result<ucma::ConnParam> {
+        let operation = "connect";
+        let device = context.attr()?;
+        let limit = device.max_responder_resources();
+        let responder = within(operation, "responder_resources", self.responder_resources, limit)?;
+        let limit = device.max_initiator_depth();
+        let initiator = within(operation, "initiator_depth", self.initiator_depth, limit)?;
+        self.encode(operation, context, 56, qp_num, responder, initiator)
+    }
+
+    /// For a passive side: no more than the device's limits and what the peer offered.
+    pub(super) fn for_accept(
+        &self,
+        context: &Context,
+        qp_num: u32,
+        offered: Offer,
+    ) -> Result<ucma::ConnParam> {
+        let operation = "accept";
+        let device = context.attr()?;
+        let limit = device.max_responder_resources();
+        let responder = within(operation, "responder_resources", self.responder_resources, limit)?;
+        let limit = device.max_initiator_depth();
+        let initiator = within(operation, "initiator_depth", self.initiator_depth, limit)?;
+        self.encode(
+            operation,
+            context,
+            196,
+            qp_num,
+            responder.min(offered.responder_resources),
+            initiator.min(offered.initiator_depth),
+        )
+    }
+
+    fn encode(
+        &self,
+        operation: &'static str,
+        context: &Context,
+        private_data_limit: usize,
+        qp_num: u32,
+        responder_resources: u8,
+        initiator_depth: u8,
+    ) -> Result<ucma::ConnParam> {
+        check_private_data(operation, context, &self.private_data, private_data_limit)?;
+        for (name, count) in
+            [("retry_count", self.retry_count), ("rnr_retry_count", self.rnr_retry_count)]
+        {
+            within(operation, name, Some(count), 7)?;
+        }
+        let mut param = ucma::ConnParam {
+            qp_num,
+            private_data_len: self.private_data.len() as u8,
+            responder_resources,
+            initiator_depth,
+            flow_control: u8::from(self.flow_control),
+            retry_count: self.retry_count,
+            rnr_retry_count: self.rnr_retry_count,
+            valid: 1,
+            ..Default::default()
+        };
+        param.private_data[..self.private_data.len()].copy_from_slice(&self.private_data);
+        Ok(param)
+    }
+}
+
+/// What the peer's request leaves us, seen from our side.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offer {
+    pub responder_resources: u8,
+    pub initiator_depth: u8,
+}
+
+fn within(operation: &'static str, name: &str, asked: Option<u8>, limit: u8) -> Result<u8> {
+    match asked {
+        None => Ok(limit),
+        Some(asked) if asked <= limit => Ok(asked),
+        Some(asked) => {
+            Err(Error::invalid(operation, format!("{name} is {asked}; the most is {limit}")))
+        }
+    }
+}
+
+/// Refuses private data that the message of this transport cannot carry.
+pub(super) fn check_private_data(
+    operation: &'static str,
+    context: &Context,
+    bytes: &[u8],
+    limit: usize,
+) -> Result<()> {
+    let limit = match context.device().transport() {
+        Transport::InfiniBand => limit,
+        // iWARP carries up to 512 bytes; the kernel's interface has a byte for the length.
+        Transport::Iwarp | Transport::Other(_) => usize::from(u8::MAX),
+    };
+    check_length(operation, bytes, limit)
+}
+
+fn check_length(operation: &'static str, bytes: &[u8], limit: usize) -> Result<()> {
+    if bytes.len() <= limit {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        operation,
+        format!("{} bytes of private data; this message carries up to {limit}", bytes.len()),
+    ))
+}

@@ -1,0 +1,155 @@
+//! What the kernel's errnos mean for the connection manager, and what to do about them.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use super::CmId;
+use crate::device::{Registry, served_addresses};
+use crate::error::{Error, ErrorKind};
+use crate::sys::Kernel;
+
+pub(super) fn open_channel(kernel: &dyn Kernel, error: &io::Error) -> Error {
+    let described = Error::from_os("open_event_channel", error);
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => {
+            // sysfs knows whether the kernel has a connection manager, node or not.
+            let loaded = kernel.read_file(Path::new("/sys/class/misc/rdma_cm/dev")).is_ok();
+            described.of_kind(ErrorKind::NoDevice).because(if loaded {
+                "the kernel has a connection manager but the node /dev/infiniband/rdma_cm is \
+                 missing: in a container, pass the node in; elsewhere, check udev"
+            } else {
+                "the kernel has no RDMA connection manager: load the module with \
+                 `modprobe rdma_ucm`"
+            })
+        }
+        Some(libc::EACCES | libc::EPERM) => described.because(
+            "no permission on /dev/infiniband/rdma_cm: open it to the user or the group rdma",
+        ),
+        _ => described,
+    }
+}
+
+pub(super) fn bind_addr(error: Error, registry: &'static Registry, local: SocketAddr) -> Error {
+    match error.errno() {
+        Some(libc::EADDRINUSE) => {
+            error.because(format!("port {} is in use on {}", local.port(), local.ip()))
+        }
+        Some(libc::EADDRNOTAVAIL) => error.because(format!(
+            "{} is not an address of this machine, or port {} is in use on a wildcard address; {}",
+            local.ip(),
+            local.port(),
+            served(registry)
+        )),
+        Some(libc::ENODEV) => error.because(format!(
+            "no RDMA device serves {}; {}",
+            local.ip(),
+            served(registry)
+        )),
+        Some(libc::EACCES) if local.port() != 0 && local.port() < 1024 => error.because(format!(
+            "port {} needs the privilege CAP_NET_BIND_SERVICE",
+            local.port()
+        )),
+        Some(libc::EINVAL) => error.because(match local.ip() {
+            IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+                "a link-local address needs the index of its interface as scope id"
+            }
+            _ => "the id is bound already, or the address cannot be used",
+        }),
+        _ => error,
+    }
+}
+
+pub(super) fn resolve_addr(error: Error, peer: SocketAddr, source: Option<SocketAddr>) -> Error {
+    match (error.errno(), source) {
+        (Some(libc::ENETUNREACH | libc::EHOSTUNREACH), _) => {
+            error.because(format!("no route leads to {}", peer.ip()))
+        }
+        (Some(libc::EADDRNOTAVAIL), Some(source)) => {
+            error.because(format!("{} is not an address of this machine", source.ip()))
+        }
+        (Some(libc::EINVAL), _) => error.because(
+            "the address is resolved already, source and destination are of different families, \
+             or a link-local address lacks its scope id",
+        ),
+        _ => error,
+    }
+}
+
+/// ADDR_ERROR: no answer from the network, or no device.
+pub(super) fn address_error(error: Error, errno: i32, id: &CmId) -> Error {
+    let (registry, peer) = {
+        let state = id.state();
+        (state.channel.registry(), state.peer)
+    };
+    let peer = peer.map_or("the address".to_owned(), |peer| peer.ip().to_string());
+    match errno {
+        libc::ENODEV => error.of_kind(ErrorKind::NoDevice).because(format!(
+            "{peer} is not reached through an RDMA device; {}",
+            served(registry)
+        )),
+        libc::ETIMEDOUT => error.of_kind(ErrorKind::TimedOut).because(format!(
+            "{peer} did not answer in time: nobody has the address on the network"
+        )),
+        _ => error.because(format!("{peer} could not be resolved")),
+    }
+}
+
+pub(super) fn resolve_route(error: Error, peer: Option<SocketAddr>) -> Error {
+    let is_loopback = peer.is_some_and(|peer| peer.ip().is_loopback());
+    match error.errno() {
+        Some(libc::ENODEV) if is_loopback => error.because(
+            "RDMA does not go through loopback addresses: use the address of the interface that \
+             the RDMA device is on",
+        ),
+        Some(libc::EINVAL) => {
+            error.because("the address is not resolved yet, or the route is resolved already")
+        }
+        _ => error,
+    }
+}
+
+pub(super) fn listen(error: Error, local: Option<SocketAddr>) -> Error {
+    let port = local.map_or(0, |local| local.port());
+    match error.errno() {
+        Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) => {
+            error.because(format!("port {port} is in use"))
+        }
+        Some(libc::EINVAL) => error.because("the id listens already, or is used to connect"),
+        _ => error,
+    }
+}
+
+pub(super) fn connect(error: Error) -> Error {
+    match error.errno() {
+        Some(libc::EINVAL) => error.because(
+            "the route is not resolved, or the id has connected before (make a new id for each \
+             attempt)",
+        ),
+        _ => error,
+    }
+}
+
+pub(super) fn accept(error: Error) -> Error {
+    match error.errno() {
+        Some(libc::EINVAL) => {
+            error.because("the peer has given up, or the request was answered before")
+        }
+        _ => error,
+    }
+}
+
+pub(super) fn disconnect(error: Error) -> Error {
+    match error.errno() {
+        Some(libc::EINVAL) => error.because("the id was never connected"),
+        _ => error,
+    }
+}
+
+/// What the reader of "no device" needs next.
+fn served(registry: &'static Registry) -> String {
+    match served_addresses(registry) {
+        None => "this machine has no RDMA device".to_owned(),
+        Some(addresses) => format!("RDMA devices of this machine: {addresses}"),
+    }
+}

@@ -1,0 +1,349 @@
+//! Connection ids.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use rdmacm_kernel_abi::ucma;
+
+use super::EventChannel;
+use super::command::Request;
+use super::conn_param::Offer;
+use crate::device::Context;
+use crate::error::{Error, ErrorKind, Result};
+use crate::qp_table::{self, QpEntry, QpKey};
+use crate::slot_table::{Key, SlotTable};
+use crate::verbs::{Pd, Qp, QpAttr};
+
+/// The port space of an id: which service numbers it uses and which kind of queue pair.
+#[doc(alias = "rdma_port_space")]
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PortSpace {
+    /// Reliable connections, with ports as TCP has them (but apart from TCP's, except on iWARP).
+    Tcp,
+}
+
+/// A connection id: one end of a connection, or a listener.
+///
+/// A cheap handle: clones and events refer to the same id. The id is destroyed by
+/// [`CmId::destroy`], or when the last handle is dropped; its queue pair is always destroyed
+/// before it.
+///
+/// All methods may be called from any thread; those that move the queue pair exclude each other.
+/// An id makes one connection in its life: after a disconnect or a rejection make a new one.
+#[doc(alias = "rdma_cm_id")]
+#[derive(Debug, Clone)]
+pub struct CmId(Arc<IdInner>);
+
+#[derive(Debug)]
+struct IdInner {
+    key: Key,
+    handle: u32,
+    port_space: PortSpace,
+    state: Mutex<State>,
+}
+
+/// What changes in an id's life. Held while a command is under way, so that commands of one id do
+/// not overtake each other.
+#[derive(Debug)]
+pub(super) struct State {
+    alive: bool,
+    pub(super) channel: EventChannel,
+    pub(super) device: Option<DeviceBinding>,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) peer: Option<SocketAddr>,
+    /// What the peer's request offers, on the passive side.
+    pub(super) offer: Option<Offer>,
+    /// The queue pair, in the table's care.
+    pub(super) qp: Option<QpKey>,
+    /// Moving the queue pair failed: the kernel's later events of this connection are aftermath.
+    pub(super) failed: bool,
+}
+
+/// The device that the id's address leads to.
+#[derive(Debug, Clone)]
+pub(super) struct DeviceBinding {
+    pub context: Context,
+    pub port: u8,
+}
+
+/// All ids of the process by the cookie that the kernel's events carry.
+static IDS: Mutex<SlotTable<Weak<IdInner>>> = Mutex::new(SlotTable::new());
+
+fn ids() -> MutexGuard<'static, SlotTable<Weak<IdInner>>> {
+    IDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The id that an event's cookie stands for, if it is still there.
+pub(super) fn find(cookie: u64) -> Option<CmId> {
+    ids().get(Key::from_cookie(cookie))?.upgrade().map(CmId)
+}
+
+impl CmId {
+    pub(super) fn create(channel: &EventChannel, port_space: PortSpace) -> Result<Self> {
+        // No event can name the id before it has been given something to do.
+        let key = ids().insert(Weak::new());
+        let request = ucma::CreateId {
+            uid: key.to_cookie(),
+            ps: match port_space {
+                PortSpace::Tcp => ucma::PortSpace::TCP.0,
+            },
+            qp_type: rdmacm_kernel_abi::uverbs::QpType::RC.0,
+            ..Default::default()
+        };
+        match channel.call(&request) {
+            Ok(response) => Ok(Self::new(channel, key, response.id, port_space)),
+            Err(error) => {
+                ids().remove(key);
+                Err(Error::from_os("create_id", &error))
+            }
+        }
+    }
+
+    /// An id that the kernel made for a connection request.
+    pub(super) fn adopt(channel: &EventChannel, handle: u32, port_space: PortSpace) -> Self {
+        let key = ids().insert(Weak::new());
+        Self::new(channel, key, handle, port_space)
+    }
+
+    fn new(channel: &EventChannel, key: Key, handle: u32, port_space: PortSpace) -> Self {
+        let state = State {
+            alive: true,
+            channel: channel.clone(),
+            device: None,
+            local: None,
+            peer: None,
+            offer: None,
+            qp: None,
+            failed: false,
+        };
+        let inner = Arc::new(IdInner { key, handle, port_space, state: Mutex::new(state) });
+        ids().replace(key, Arc::downgrade(&inner));
+        Self(inner)
+    }
+
+    /// The id's port space.
+    pub fn port_space(&self) -> PortSpace {
+        self.0.port_space
+    }
+
+    /// The local address, once the id is bound or resolved.
+    #[doc(alias("rdma_get_local_addr", "rdma_get_src_port"))]
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.0.state().local
+    }
+
+    /// The peer's address, once the id is resolved or came with a request.
+    #[doc(alias("rdma_get_peer_addr", "rdma_get_dst_port"))]
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.0.state().peer
+    }
+
+    /// The device that the id's address leads to, opened.
+    ///
+    /// # Errors
+    ///
+    /// Before the address is resolved (a listener on a wildcard address has no device).
+    pub fn context(&self) -> Result<Context> {
+        Ok(self.0.state().binding("context")?.context.clone())
+    }
+
+    /// The port of the device that the id's address leads to.
+    ///
+    /// # Errors
+    ///
+    /// As [`CmId::context`].
+    pub fn port(&self) -> Result<u8> {
+        Ok(self.0.state().binding("port")?.port)
+    }
+
+    /// The protection domain that all ids on the device share unless told otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`CmId::context`], and when the device is out of protection domains.
+    pub fn protection_domain(&self) -> Result<Pd> {
+        self.context()?.default_pd()
+    }
+
+    /// Makes the id's queue pair and moves it to INIT, so that receives can be posted. The id owns
+    /// it: it is destroyed by [`CmId::destroy_qp`], or before the id.
+    ///
+    /// # Errors
+    ///
+    /// Before the address is resolved, for a second queue pair, for objects of another device than
+    /// the id's, and for sizes beyond the device's.
+    #[doc(alias("rdma_create_qp", "rdma_create_qp_ex"))]
+    pub fn create_qp(&self, attr: &QpAttr<'_>) -> Result<Qp> {
+        let operation = "create_qp";
+        let mut state = self.0.state();
+        state.check_alive(operation)?;
+        let binding = state.binding(operation)?;
+        if state.qp.is_some() {
+            return Err(Error::new(
+                operation,
+                ErrorKind::InvalidState,
+                "the id has a queue pair already",
+            ));
+        }
+        if !attr.pd().context().same_as(&binding.context) {
+            return Err(Error::invalid(
+                operation,
+                format!(
+                    "the protection domain is on {}, the id on {}; bind the id to the address of \
+                     the device that is wanted",
+                    attr.pd().context().device().name(),
+                    binding.context.device().name()
+                ),
+            ));
+        }
+        let qp = Qp::create(attr)?;
+        self.move_to_init(&state, qp.entry())?;
+        state.qp = Some(qp_table::insert(Arc::clone(qp.entry())));
+        Ok(qp)
+    }
+
+    /// Destroys the id's queue pair. False when there is none (any more). Handles to it stop
+    /// working, and what was posted completes no more. After an error it is as it was.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    #[doc(alias = "rdma_destroy_qp")]
+    pub fn destroy_qp(&self) -> Result<bool> {
+        self.0.state().destroy_qp()
+    }
+
+    /// Destroys the id now, its queue pair first. The peer of a connection is told. Other handles
+    /// and events of the id stay valid, and every call on them fails.
+    ///
+    /// Never waits for events that were read or not read.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Destroyed`] when it was destroyed before; the kernel's refusal, after which
+    /// the id is as it was.
+    #[doc(alias("rdma_destroy_id", "rdma_destroy_ep"))]
+    pub fn destroy(&self) -> Result<()> {
+        let mut state = self.0.state();
+        state.check_alive("destroy_id")?;
+        self.0.destroy(&mut state)
+    }
+
+    /// Moves the id to another channel: its events are read there from now on, those included
+    /// that wait in the old channel. Does not wait for events that somebody still holds.
+    ///
+    /// # Errors
+    ///
+    /// When the id was destroyed or the kernel refuses.
+    #[doc(alias = "rdma_migrate_id")]
+    pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
+        use std::os::fd::{AsFd, AsRawFd};
+        let operation = "migrate_id";
+        let mut state = self.0.state();
+        state.check_alive(operation)?;
+        let request = ucma::MigrateId {
+            id: self.handle(),
+            fd: state.channel.as_fd().as_raw_fd().cast_unsigned(),
+            ..Default::default()
+        };
+        channel.call(&request).map_err(|error| Error::from_os(operation, &error))?;
+        state.channel = channel.clone();
+        Ok(())
+    }
+
+    pub(super) fn handle(&self) -> u32 {
+        self.0.handle
+    }
+
+    pub(super) fn cookie(&self) -> u64 {
+        self.0.key.to_cookie()
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state()
+    }
+}
+
+/// The same id, not merely an equal one.
+impl PartialEq for CmId {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Eq for CmId {}
+
+impl State {
+    pub(super) fn check_alive(&self, operation: &'static str) -> Result<()> {
+        if self.alive {
+            return Ok(());
+        }
+        Err(Error::new(operation, ErrorKind::Destroyed, "the id was destroyed"))
+    }
+
+    pub(super) fn binding(&self, operation: &'static str) -> Result<&DeviceBinding> {
+        self.device.as_ref().ok_or_else(|| {
+            Error::new(
+                operation,
+                ErrorKind::InvalidState,
+                "the id has no device yet: resolve an address first, or bind it to one that is \
+                 not a wildcard",
+            )
+        })
+    }
+
+    /// The queue pair, while it is not destroyed.
+    pub(super) fn qp_entry(&self) -> Option<Arc<QpEntry>> {
+        self.qp.and_then(qp_table::get)
+    }
+
+    /// Sends a command about the id.
+    pub(super) fn call<R: Request>(
+        &self,
+        operation: &'static str,
+        request: &R,
+    ) -> Result<R::Response> {
+        self.check_alive(operation)?;
+        self.channel.call(request).map_err(|error| Error::from_os(operation, &error))
+    }
+
+    fn destroy_qp(&mut self) -> Result<bool> {
+        let Some(key) = self.qp else { return Ok(false) };
+        let destroyed = qp_table::destroy(key)?;
+        self.qp = None;
+        Ok(destroyed)
+    }
+}
+
+impl IdInner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The queue pair, then the id: never the other way round, and no id without its queue pair.
+    fn destroy(&self, state: &mut State) -> Result<()> {
+        state.destroy_qp()?;
+        let request = ucma::DestroyId { id: self.handle, ..Default::default() };
+        // The answer counts the events that were read. Nobody has to wait until they are
+        // acknowledged, since they hold a cookie and no pointer.
+        state.call("destroy_id", &request)?;
+        state.alive = false;
+        ids().remove(self.key);
+        Ok(())
+    }
+}
+
+impl Drop for IdInner {
+    fn drop(&mut self) {
+        let mut state = self.state();
+        if !state.alive {
+            return;
+        }
+        // There is nobody to tell. One more attempt covers a passing shortage or a signal; an id
+        // that is still refused, or whose queue pair is, goes with its channel.
+        if self.destroy(&mut state).is_err() && self.destroy(&mut state).is_err() {
+            ids().remove(self.key);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What the connection manager does to an id's queue pair.
+//!
+//! The kernel keeps the protocol and proposes attributes; moving the queue pair is user space's
+//! part. The events ADDR_RESOLVED, CONNECT_RESPONSE and REJECTED have such a part.
+
+use rdmacm_kernel_abi::{ucma, uverbs};
+
+use super::CmId;
+use super::conn_param::Offer;
+use super::event::{Event, IdEvent, Status};
+use super::id::State;
+use crate::device::{LinkLayer, Transport};
+use crate::error::Result;
+use crate::qp_table::QpEntry;
+use crate::verbs::{Access, QpModify, QpState};
+
+impl IdEvent {
+    /// Does what goes with the event, and says what to report: possibly another event than came,
+    /// or nothing.
+    pub(super) fn carry_out(mut self, kind: ucma::EventType) -> Option<Event> {
+        use ucma::EventType as E;
+        let id = self.id.clone();
+        let mut state = id.state();
+        let kind = match kind {
+            E::ADDR_RESOLVED => match id.attach_device(&mut state) {
+                Ok(()) => kind,
+                Err(error) => self.fail(E::ADDR_ERROR, error.errno()),
+            },
+            E::CONNECT_RESPONSE => match state.qp_entry() {
+                None => kind,
+                Some(qp) => match id.complete_connection(&state, &qp) {
+                    Ok(()) => E::ESTABLISHED,
+                    Err(error) => {
+                        state.failed = true;
+                        let _ = QpModify::to(QpState::Error).apply(&qp);
+                        self.fail(E::CONNECT_ERROR, error.errno())
+                    }
+                },
+            },
+            // The connection that the kernel still believed in was reported as failed.
+            E::REJECTED | E::DISCONNECTED if state.failed => return None,
+            E::REJECTED => {
+                if let Some(qp) = state.qp_entry() {
+                    let _ = QpModify::to(QpState::Error).apply(&qp);
+                }
+                kind
+            }
+            _ => kind,
+        };
+        Some(Event::new(kind, self))
+    }
+
+    fn fail(&mut self, kind: ucma::EventType, errno: Option<i32>) -> ucma::EventType {
+        self.status = Status::Errno(errno.unwrap_or(libc::EIO));
+        kind
+    }
+}
+
+impl CmId {
+    /// The active side's end of the handshake: the queue pair must be able to receive before the
+    /// peer learns that the connection is made.
+    fn complete_connection(&self, state: &State, qp: &QpEntry) -> Result<()> {
+        self.proposal(state, QpState::Rtr)?.apply(qp)?;
+        self.proposal(state, QpState::Rts)?.apply(qp)?;
+        let request = ucma::Accept { uid: self.cookie(), id: self.handle(), ..Default::default() };
+        state.call("accept", &request).map(drop)
+    }
+
+    /// The passive side's: it must be able to send as well, since the peer's first message can
+    /// come before the event that says the connection is made.
+    pub(super) fn make_ready(&self, state: &State, qp: &QpEntry, accepted: Offer) -> Result<()> {
+        self.proposal(state, QpState::Rtr)?
+            .responder_resources(accepted.responder_resources)
+            .apply(qp)?;
+        self.proposal(state, QpState::Rts)?
+            .initiator_depth(accepted.initiator_depth)
+            .apply(qp)
+    }
+
+    /// Moves a new queue pair to INIT, where it takes receives.
+    pub(super) fn move_to_init(&self, state: &State, qp: &QpEntry) -> Result<()> {
+        let binding = state.binding("create_qp")?;
+        let context = &binding.context;
+        let is_roce = context.device().transport() == Transport::InfiniBand
+            && context.link_layer(binding.port)? == LinkLayer::Ethernet;
+        if !is_roce {
+            return self.proposal(state, QpState::Init)?.apply(qp);
+        }
+        // On RoCE the kernel's proposal is known beforehand: there is one partition.
+        QpModify::to(QpState::Init)
+            .port(binding.port)
+            .pkey_index(0)
+            .access(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC)
+            .apply(qp)
+    }
+
+    /// The attributes that the connection manager wants for a state.
+    fn proposal(&self, state: &State, target: QpState) -> Result<QpModify> {
+        let request = ucma::InitQpAttr {
+            id: self.handle(),
+            qp_state: u32::from(target.to_kernel()),
+            ..Default::default()
+        };
+        let attr: uverbs::QpAttr = state.call("init_qp_attr", &request)?;
+        Ok(QpModify::from_kernel(target, attr))
+    }
+}

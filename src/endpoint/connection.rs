@@ -1,0 +1,372 @@
+//! An established connection.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use crate::cm::{CmId, Event, EventChannel};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fastpath::{Completion, PostError, RemoteAddress, Segment};
+use crate::sys::{Deadline, wait_readable};
+use crate::verbs::{
+    Access, Batch, Buffer, CompletionChannel, Cq, Pd, Qp, QpCapabilities, RecvHalf, SendHalf,
+};
+
+/// A connection with its queue pair, completion queues and event channel.
+///
+/// Calls that wait do so until the timeout ([`Connection::set_timeout`]; none at first), and end
+/// with [`ErrorKind::Disconnected`] when the peer disconnects or its process dies.
+/// Dropping the connection disconnects.
+#[derive(Debug)]
+pub struct Connection {
+    id: CmId,
+    channel: EventChannel,
+    pd: Pd,
+    completions: CompletionChannel,
+    send: Half<SendHalf>,
+    recv: Half<RecvHalf>,
+    capabilities: QpCapabilities,
+    /// Where [`Connection::send`] copies what does not fit inline.
+    scratch: Option<Buffer>,
+    /// Number of the request that a waiting call posted last.
+    waited_for: u64,
+    /// Completions of the program's own requests that came while a waiting call waited for its.
+    set_aside: VecDeque<Completion>,
+    timeout: Option<Duration>,
+    ended: Option<Error>,
+}
+
+/// One direction: where requests are posted and where they complete.
+#[derive(Debug)]
+struct Half<Q> {
+    queue: Q,
+    cq: Cq,
+    /// The queue will put an event on the channel, or has done so.
+    armed: bool,
+}
+
+impl<Q> Half<Q> {
+    fn new(queue: Q, cq: Cq) -> Self {
+        Self { queue, cq, armed: false }
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        let mut entry = [Completion::default()];
+        self.cq.poll(&mut entry).first().copied()
+    }
+
+    /// Polls; arms the queue when it is empty, and polls again, since what came before the arming
+    /// gives no event.
+    fn poll_or_arm(&mut self) -> Result<Option<Completion>> {
+        if let Some(completion) = self.poll() {
+            return Ok(Some(completion));
+        }
+        if self.armed {
+            return Ok(None);
+        }
+        self.cq.arm(false)?;
+        self.armed = true;
+        Ok(self.poll())
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Send,
+    Recv,
+}
+
+/// Numbers from here on are of the requests that the waiting calls post.
+const WAITED_FOR: u64 = 1 << 63;
+
+impl Connection {
+    pub(super) fn new(
+        channel: EventChannel,
+        id: CmId,
+        pd: Pd,
+        completions: CompletionChannel,
+        send_cq: Cq,
+        recv_cq: Cq,
+        qp: Qp,
+    ) -> Self {
+        let capabilities = qp.capabilities();
+        let (send, recv) = qp.split();
+        Self {
+            id,
+            channel,
+            pd,
+            completions,
+            send: Half::new(send, send_cq),
+            recv: Half::new(recv, recv_cq),
+            capabilities,
+            scratch: None,
+            waited_for: WAITED_FOR,
+            set_aside: VecDeque::new(),
+            timeout: None,
+            ended: None,
+        }
+    }
+
+    /// The id of the connection.
+    pub fn id(&self) -> &CmId {
+        &self.id
+    }
+
+    pub(super) fn channel(&self) -> &EventChannel {
+        &self.channel
+    }
+
+    /// The local address.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.id.local_addr()
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.id.peer_addr()
+    }
+
+    /// The protection domain, for registering memory.
+    pub fn protection_domain(&self) -> &Pd {
+        &self.pd
+    }
+
+    /// The sizes of the queue pair.
+    pub fn capabilities(&self) -> QpCapabilities {
+        self.capabilities
+    }
+
+    /// How long each waiting call waits; `None`, as at first, for ever.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// Allocates and registers a buffer for sends, receives and reads.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pd::alloc`].
+    pub fn alloc(&self, length: usize) -> Result<Buffer> {
+        self.alloc_with(length, Access::LOCAL_WRITE)
+    }
+
+    /// Allocates and registers a buffer that the peer may use as `access` says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pd::alloc`].
+    pub fn alloc_with(&self, length: usize, access: Access) -> Result<Buffer> {
+        self.pd.alloc(length, access)
+    }
+
+    /// Posts a receive; `wr_id` comes back with the message.
+    ///
+    /// # Errors
+    ///
+    /// A full receive queue.
+    pub fn post_recv(&mut self, wr_id: u64, segment: Segment) -> Result<(), PostError> {
+        self.recv.queue.post(wr_id, &[segment])
+    }
+
+    /// Waits for the next message. It is in the receive that was posted with the completion's
+    /// `wr_id`.
+    ///
+    /// # Errors
+    ///
+    /// The end of the connection, the timeout, a message that did not fit.
+    pub fn recv_completion(&mut self) -> Result<Completion> {
+        let deadline = Deadline::after(self.timeout);
+        let completion = self.wait(Direction::Recv, "recv", deadline)?;
+        self.judge("recv", completion)
+    }
+
+    /// Sends a message and waits until the peer has it. The bytes are copied: inline when they
+    /// fit, else through a buffer that the connection keeps.
+    ///
+    /// # Errors
+    ///
+    /// The end of the connection, the timeout, a peer that has no receive for it.
+    pub fn send(&mut self, message: &[u8]) -> Result<()> {
+        let inline = message.len() <= self.capabilities.max_inline_data as usize;
+        let mut scratch = self.scratch.take();
+        if !inline {
+            let room = scratch.as_ref().map_or(0, Buffer::len);
+            if room < message.len() {
+                scratch = Some(self.alloc(message.len())?);
+            }
+        }
+        let posted = match (&mut scratch, inline) {
+            (Some(buffer), false) => buffer.write(0, message).and_then(|()| {
+                let segment = buffer.slice(..message.len())?;
+                self.submit(|batch, wr_id| batch.send(wr_id).signaled().from(&[segment]))
+            }),
+            _ => self.submit(|batch, wr_id| batch.send(wr_id).signaled().inline(message)),
+        };
+        let sent = posted.and_then(|()| self.wait_for_own("send"));
+        // While the device may still read the buffer, another message must not be put there.
+        if sent.is_ok() || inline {
+            self.scratch = scratch;
+        }
+        sent
+    }
+
+    /// Sends a message out of registered memory and waits until the peer has it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::send`].
+    pub fn send_from(&mut self, segments: &[Segment]) -> Result<()> {
+        self.submit(|batch, wr_id| batch.send(wr_id).signaled().from(segments))?;
+        self.wait_for_own("send")
+    }
+
+    /// Writes into the peer's memory and waits until it is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::send`], and a remote key that does not allow it.
+    pub fn write(&mut self, to: RemoteAddress, segments: &[Segment]) -> Result<()> {
+        self.submit(|batch, wr_id| batch.write(wr_id, to).signaled().from(segments))?;
+        self.wait_for_own("write")
+    }
+
+    /// Reads from the peer's memory and waits until it is here.
+    ///
+    /// # Errors
+    ///
+    /// As [`Connection::send`], and a remote key that does not allow it.
+    pub fn read(&mut self, from: RemoteAddress, segments: &[Segment]) -> Result<()> {
+        self.submit(|batch, wr_id| batch.read(wr_id, from).signaled().into(segments))?;
+        self.wait_for_own("read")
+    }
+
+    /// Begins a batch of requests that nobody waits for yet; their completions are fetched with
+    /// [`Connection::send_completion`]. Numbers from 2^63 on are taken.
+    pub fn batch(&mut self) -> Batch<'_> {
+        self.send.queue.batch()
+    }
+
+    /// Waits for the next completion of a batch's requests.
+    ///
+    /// # Errors
+    ///
+    /// The end of the connection, the timeout, a request that failed.
+    pub fn send_completion(&mut self) -> Result<Completion> {
+        if let Some(completion) = self.set_aside.pop_front() {
+            return self.judge("send", completion);
+        }
+        let deadline = Deadline::after(self.timeout);
+        loop {
+            let completion = self.wait(Direction::Send, "send", deadline)?;
+            // Others are of waiting calls that ran out of time.
+            if completion.wr_id() < WAITED_FOR {
+                return self.judge("send", completion);
+            }
+        }
+    }
+
+    /// Ends the connection and destroys its queue pair and id. What was sent and completed has
+    /// reached the peer; receives that are still posted are given up.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses one of the steps.
+    pub fn close(self) -> Result<()> {
+        self.id.disconnect()?;
+        self.id.destroy()
+    }
+
+    fn submit(
+        &mut self,
+        build: impl FnOnce(&mut Batch<'_>, u64) -> Result<(), PostError>,
+    ) -> Result<()> {
+        if let Some(ended) = &self.ended {
+            return Err(ended.clone());
+        }
+        self.waited_for = self.waited_for.wrapping_add(1) | WAITED_FOR;
+        let mut batch = self.send.queue.batch();
+        build(&mut batch, self.waited_for)?;
+        Ok(batch.submit()?)
+    }
+
+    /// Waits for the request that a waiting call has posted.
+    fn wait_for_own(&mut self, operation: &'static str) -> Result<()> {
+        let deadline = Deadline::after(self.timeout);
+        loop {
+            let completion = self.wait(Direction::Send, operation, deadline)?;
+            if completion.wr_id() == self.waited_for {
+                return self.judge(operation, completion).map(drop);
+            }
+            if completion.wr_id() < WAITED_FOR {
+                self.set_aside.push_back(completion);
+            }
+        }
+    }
+
+    /// Waits for the next completion, good or bad.
+    fn wait(
+        &mut self,
+        direction: Direction,
+        operation: &'static str,
+        deadline: Deadline,
+    ) -> Result<Completion> {
+        loop {
+            let found = match direction {
+                Direction::Send => self.send.poll_or_arm(),
+                Direction::Recv => self.recv.poll_or_arm(),
+            };
+            if let Some(completion) = found? {
+                return Ok(completion);
+            }
+            if let Some(ended) = &self.ended {
+                return Err(ended.clone());
+            }
+            self.sleep(operation, deadline)?;
+        }
+    }
+
+    /// A failure is an error; one that comes from the connection's end is told as that.
+    fn judge(&mut self, operation: &'static str, completion: Completion) -> Result<Completion> {
+        let Err(failure) = completion.result() else { return Ok(completion) };
+        self.take_events()?;
+        if let Some(ended) = &self.ended {
+            return Err(ended.clone());
+        }
+        Err(Error::new(operation, ErrorKind::WorkFailed, failure.to_string()))
+    }
+
+    /// Waits until a completion or an event of the connection comes.
+    fn sleep(&mut self, operation: &'static str, deadline: Deadline) -> Result<()> {
+        let context = self.pd.context();
+        let fds = [self.completions.as_fd(), self.channel.as_fd()];
+        let [completion, event] = wait_readable(&**context.kernel(), fds, deadline)
+            .map_err(|error| Error::from_os(operation, &error))?
+            .ok_or_else(|| deadline.expired(operation))?;
+        if event {
+            self.take_events()?;
+        }
+        if completion && let Some(token) = self.completions.try_next_event()? {
+            self.send.armed &= token != self.send.cq.token();
+            self.recv.armed &= token != self.recv.cq.token();
+        }
+        Ok(())
+    }
+
+    fn take_events(&mut self) -> Result<()> {
+        while let Some(event) = self.channel.try_next_event()? {
+            match event {
+                Event::Disconnected(_) => {
+                    // Answers the peer and flushes what is outstanding. The connection is over
+                    // whether that works or not.
+                    let _ = self.id.disconnect();
+                    self.ended = Some(event.into_error("connection"));
+                }
+                Event::DeviceRemoval(_) => self.ended = Some(event.into_error("connection")),
+                // A peer whose link address changed, and other news that end nothing.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! The active side.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use super::setup::{Prepared, Side, expect};
+use super::{Connection, Settings};
+use crate::cm::{Event, EventChannel, PortSpace};
+use crate::error::{Error, Result};
+use crate::sys::Deadline;
+
+/// Connects to listeners.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use rdmacm::Connector;
+///
+/// let mut connection = Connector::new().timeout(Duration::from_secs(2)).connect("10.0.0.1:7471")?;
+/// connection.send(b"hello")?;
+/// # Ok::<(), rdmacm::Error>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Connector {
+    settings: Settings,
+    source: Option<SocketAddr>,
+}
+
+impl Connector {
+    /// A connector with the default [`Settings`].
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Uses these settings.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// How long making a connection may take.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings = self.settings.connect_timeout(timeout);
+        self
+    }
+
+    /// Connects from this local address, which also chooses the device.
+    pub fn source(mut self, source: SocketAddr) -> Self {
+        self.source = Some(source);
+        self
+    }
+
+    /// Connects; tries each address that a name has, and returns the last error when none answers.
+    ///
+    /// # Errors
+    ///
+    /// Names that do not resolve, addresses that no RDMA device leads to, nobody listening, no
+    /// answer in time.
+    #[doc(alias = "rdma_create_ep")]
+    pub fn connect(&self, peer: impl ToSocketAddrs) -> Result<Connection> {
+        self.each_address(peer, |peer| self.prepare_one(peer)?.establish())
+    }
+
+    /// As [`Connector::connect`], up to the handshake, so that receives can be posted before it.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn prepare(&self, peer: impl ToSocketAddrs) -> Result<Prepared> {
+        self.each_address(peer, |peer| self.prepare_one(peer))
+    }
+
+    fn each_address<T>(
+        &self,
+        peer: impl ToSocketAddrs,
+        attempt: impl Fn(SocketAddr) -> Result<T>,
+    ) -> Result<T> {
+        let mut outcome = Err(Error::invalid("connect", "the name has no address"));
+        for peer in resolve("connect", peer)? {
+            outcome = attempt(peer);
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    fn prepare_one(&self, peer: SocketAddr) -> Result<Prepared> {
+        let deadline = Deadline::after(Some(self.settings.connect_timeout));
+        let channel = EventChannel::open()?;
+        let id = channel.create_id(PortSpace::Tcp)?;
+        id.resolve_addr(self.source, peer, left(deadline))?;
+        let wanted = |event: &Event| matches!(event, Event::AddressResolved(_));
+        expect(&channel, "resolve_addr", deadline, wanted)?;
+        id.resolve_route(left(deadline))?;
+        let wanted = |event: &Event| matches!(event, Event::RouteResolved(_));
+        expect(&channel, "resolve_route", deadline, wanted)?;
+        Prepared::new(channel, id, &self.settings, Side::Active, deadline)
+    }
+}
+
+/// What is left of the time, for the kernel, which wants at least a millisecond.
+fn left(deadline: Deadline) -> Duration {
+    deadline.remaining().unwrap_or(Duration::MAX).max(Duration::from_millis(1))
+}
+
+/// Turns a name into addresses with the system's resolver.
+pub(super) fn resolve(
+    operation: &'static str,
+    name: impl ToSocketAddrs,
+) -> Result<impl Iterator<Item = SocketAddr>> {
+    name.to_socket_addrs().map_err(|error| {
+        // The resolver's errors are not errnos; its text is all there is.
+        Error::invalid(operation, format!("the address does not resolve: {error}"))
+    })
+}

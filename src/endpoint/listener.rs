@@ -1,0 +1,162 @@
+//! The passive side.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use super::connector::resolve;
+use super::setup::{Prepared, Side};
+use super::{Connection, Settings};
+use crate::cm::{CmId, ConnectRequest, ConnectionData, Event, EventChannel, PortSpace};
+use crate::error::{Error, Result};
+use crate::sys::Deadline;
+
+/// Waits for connections.
+///
+/// ```no_run
+/// use rdmacm::Listener;
+///
+/// let listener = Listener::bind("0.0.0.0:7471")?;
+/// let mut connection = listener.accept()?;
+/// println!("{:?} is connected", connection.peer_addr());
+/// # Ok::<(), rdmacm::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Listener {
+    id: CmId,
+    channel: EventChannel,
+    settings: Settings,
+}
+
+/// Requests that wait for being accepted; the kernel drops further ones, which are repeated.
+const BACKLOG: u32 = 128;
+
+impl Listener {
+    /// Listens on an address; a wildcard address listens on all RDMA devices, port 0 takes a free
+    /// port.
+    ///
+    /// # Errors
+    ///
+    /// Addresses that are not this machine's or belong to no RDMA device, ports in use.
+    pub fn bind(address: impl ToSocketAddrs) -> Result<Self> {
+        Self::bind_with(address, Settings::new())
+    }
+
+    /// As [`Listener::bind`], with settings for the connections to come.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn bind_with(address: impl ToSocketAddrs, settings: Settings) -> Result<Self> {
+        let mut outcome = Err(Error::invalid("bind", "the name has no address"));
+        for address in resolve("bind", address)? {
+            outcome = Self::bind_one(address, settings.clone());
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    fn bind_one(address: SocketAddr, settings: Settings) -> Result<Self> {
+        let channel = EventChannel::open()?;
+        let id = channel.create_id(PortSpace::Tcp)?;
+        id.bind_addr(address)?;
+        id.listen(BACKLOG)?;
+        Ok(Self { id, channel, settings })
+    }
+
+    /// The address that the listener listens on.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.id.local_addr()
+    }
+
+    /// Waits for a peer and connects with it. Post receives before the handshake with
+    /// [`Listener::incoming`] where the peer sends at once.
+    ///
+    /// # Errors
+    ///
+    /// When the peer gives up during the handshake; the listener goes on.
+    pub fn accept(&self) -> Result<Connection> {
+        self.incoming(None)?.prepare()?.establish()
+    }
+
+    /// Waits for a peer's request, for ever with `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when none came in time;
+    /// [`ErrorKind::DeviceRemoved`](crate::ErrorKind::DeviceRemoved) when the listener's device is
+    /// gone.
+    #[doc(alias = "rdma_get_request")]
+    pub fn incoming(&self, timeout: Option<Duration>) -> Result<Incoming> {
+        let deadline = Deadline::after(timeout);
+        loop {
+            match self.channel.next_event(deadline.remaining())? {
+                Event::ConnectRequest(request) => {
+                    return Ok(Incoming { request, settings: self.settings.clone() });
+                }
+                Event::DeviceRemoval(event) => {
+                    return Err(Event::DeviceRemoval(event).into_error("accept"));
+                }
+                // Of requests that were dropped between their arrival and their answer.
+                _ => {}
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    /// Readable when a request waits.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+/// A peer that wants to connect. Dropping it rejects the peer.
+#[derive(Debug)]
+pub struct Incoming {
+    request: ConnectRequest,
+    settings: Settings,
+}
+
+impl Incoming {
+    /// The peer's address.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.request.id().peer_addr()
+    }
+
+    /// What the peer asks for, its private data among it.
+    pub fn connection(&self) -> &ConnectionData {
+        self.request.connection()
+    }
+
+    /// Rejects the peer, with up to 148 bytes of private data.
+    ///
+    /// # Errors
+    ///
+    /// When the peer is gone, or for too much data.
+    pub fn reject(self, private_data: &[u8]) -> Result<()> {
+        self.request.id().reject(private_data)
+    }
+
+    /// Uses these settings instead of the listener's, e.g. to answer with private data.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Makes what the connection needs, up to the handshake, so that receives can be posted
+    /// before it. The connection gets an event channel of its own.
+    ///
+    /// # Errors
+    ///
+    /// When the device runs out of something.
+    pub fn prepare(self) -> Result<Prepared> {
+        let deadline = Deadline::after(Some(self.settings.connect_timeout));
+        let channel = EventChannel::open()?;
+        let id = self.request.into_id();
+        id.migrate(&channel)?;
+        Prepared::new(channel, id, &self.settings, Side::Passive, deadline)
+    }
+}

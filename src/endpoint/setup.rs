@@ -1,0 +1,126 @@
+//! A connection before its handshake.
+
+use super::{Connection, Settings};
+use crate::cm::{CmId, Event, EventChannel};
+use crate::error::Result;
+use crate::fastpath::{PostError, Segment};
+use crate::sys::Deadline;
+use crate::verbs::{Access, Buffer, QpAttr};
+
+/// A connection that is ready for its handshake. Post receives now: the peer's first message can
+/// come at once.
+#[derive(Debug)]
+pub struct Prepared {
+    connection: Connection,
+    settings: Settings,
+    side: Side,
+    deadline: Deadline,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Side {
+    Active,
+    Passive,
+}
+
+impl Prepared {
+    /// Makes what a connection on a resolved id needs. Events of the id come through `channel`.
+    pub(super) fn new(
+        channel: EventChannel,
+        id: CmId,
+        settings: &Settings,
+        side: Side,
+        deadline: Deadline,
+    ) -> Result<Self> {
+        let pd = id.protection_domain()?;
+        let context = pd.context();
+        let completions = context.completion_channel()?;
+        let cq = |depth| context.completion_queue(depth).channel(&completions).build();
+        let (send_cq, recv_cq) = (cq(settings.send_depth)?, cq(settings.recv_depth)?);
+        let qp = id.create_qp(
+            &QpAttr::new(&pd)
+                .send_cq(&send_cq)
+                .recv_cq(&recv_cq)
+                .max_send_wr(settings.send_depth)
+                .max_recv_wr(settings.recv_depth)
+                .max_send_sge(settings.segments)
+                .max_recv_sge(settings.segments)
+                .max_inline_data(settings.max_inline),
+        )?;
+        let connection = Connection::new(channel, id, pd, completions, send_cq, recv_cq, qp);
+        Ok(Self { connection, settings: settings.clone(), side, deadline })
+    }
+
+    /// As [`Connection::alloc`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn alloc(&self, length: usize) -> Result<Buffer> {
+        self.connection.alloc(length)
+    }
+
+    /// As [`Connection::alloc_with`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn alloc_with(&self, length: usize, access: Access) -> Result<Buffer> {
+        self.connection.alloc_with(length, access)
+    }
+
+    /// As [`Connection::post_recv`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn post_recv(&mut self, wr_id: u64, segment: Segment) -> Result<(), PostError> {
+        self.connection.post_recv(wr_id, segment)
+    }
+
+    /// Makes the handshake and waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// Rejection, no answer in time, and what [`CmId::connect`] and [`CmId::accept`] refuse.
+    pub fn establish(self) -> Result<Connection> {
+        let id = self.connection.id();
+        let operation = match self.side {
+            Side::Active => {
+                id.connect(&self.settings.param)?;
+                "connect"
+            }
+            Side::Passive => {
+                id.accept(&self.settings.param)?;
+                "accept"
+            }
+        };
+        let wanted = |event: &Event| matches!(event, Event::Established(_));
+        expect(self.connection.channel(), operation, self.deadline, wanted)?;
+        Ok(self.connection)
+    }
+}
+
+/// Waits for one event; any other that matters is an error.
+pub(super) fn expect(
+    channel: &EventChannel,
+    operation: &'static str,
+    deadline: Deadline,
+    wanted: impl Fn(&Event) -> bool,
+) -> Result<Event> {
+    loop {
+        let event = channel.next_event(deadline.remaining()).map_err(|error| {
+            // The wait's own limit is only what was left of the whole.
+            if error.kind() == crate::ErrorKind::TimedOut && error.errno().is_none() {
+                deadline.expired(operation)
+            } else {
+                error
+            }
+        })?;
+        match event {
+            event if wanted(&event) => return Ok(event),
+            Event::AddressChange(_) | Event::TimewaitExit(_) => {}
+            other => return Err(other.into_error(operation)),
+        }
+    }
+}
