@@ -2,14 +2,20 @@
 # Boots guests and judges how they ended. Needs lib.sh and guest.sh, and the options that ci/vm parsed. Sourced, not run.
 
 vm_pids=()
+judged= # set once the exit code is the command's, or says what became of the guest
 
 clean_up() {
-    local pid
+    local code=$? pid
     for pid in ${vm_pids[@]+"${vm_pids[@]}"}; do
         kill "$pid" 2>/dev/null || true # `timeout` passes it on to QEMU
     done
     [[ ! -L $run_dir/wire ]] || rm -rf "$(readlink "$run_dir/wire")"
     rm -rf "$run_dir"
+    case $judged$code in
+    0 | "$EXIT_USAGE" | "$EXIT_NO_DEPS" | "$EXIT_GUEST_DIED" | "$EXIT_SKIP" | 130 | 143) ;;
+    yes*) ;;
+    *) die "$EXIT_BROKEN" "a step of this script failed (exit code $code)" ;;
+    esac
 }
 
 # Sets `accel` to kvm when a guest really boots with it, else to tcg: a /dev/kvm that exists may still not work.
@@ -178,6 +184,7 @@ run_one() {
     wait "$reader" || true
     unpack_fetched vm
     code=$(judge vm "$code")
+    judged=yes
     exit "$code"
 }
 
@@ -186,7 +193,7 @@ grace=15
 
 run_two() {
     local wire name peer number=0 code codes=(0 0) readers=() result=0
-    qemu-system-x86_64 -netdev help | grep -qx dgram ||
+    qemu-system-x86_64 -netdev help 2>&1 | grep -qx dgram ||
         die "$EXIT_SKIP" "this QEMU cannot join two VMs by unix sockets (-netdev dgram came with 7.2)"
     wire=$(mktemp -d "${TMPDIR:-/tmp}/vm-wire.XXXXXX") # a unix socket's path must be short
     ln -s "$wire" "$run_dir/wire"
@@ -217,6 +224,7 @@ run_two() {
         ((code == 0)) || say "VM $name: exit code $code"
         ((result != 0)) || result=$code
     done
+    judged=yes
     exit "$result"
 }
 

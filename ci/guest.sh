@@ -133,7 +133,8 @@ build_kernel() {
     mkdir -p "$dir" "$work"/{package,root}
     unpack_kernel "$source" "$guest_release" "$work/package"
     say "building the guest's kernel and modules ($guest_release)"
-    cp "$work/package/boot/vmlinuz-$guest_release" "$guest_kernel"
+    cp "$work/package/boot/vmlinuz-$guest_release" "$guest_kernel" 2>/dev/null ||
+        cp "$work/package/lib/modules/$guest_release/vmlinuz" "$guest_kernel"
     pick_modules "$guest_release" "$work/package" "$work/root"
     make_cpio "$work/root" "$guest_modules_cpio"
     rm -rf "$work"
@@ -142,9 +143,9 @@ build_kernel() {
 # Unpacks a kernel's image and modules: unpack_kernel SOURCE RELEASE FOLDER
 unpack_kernel() {
     local source=$1 release=$2 folder=$3 names deb debs
-    # From 6.17 on, linux-image is a shell around packages for the image and for the modules.
+    # In newer suites linux-image is empty and depends on packages for the image, the modules and what describes them.
     names=$(private_apt "$source" apt-cache depends --no-recommends --no-suggests "linux-image-$release" |
-        sed -n "s/^ *Depends: \(linux-\(binary\|modules\)-$release\)$/\1/p")
+        sed -n "s/^ *Depends: \(linux-\(base\|binary\|modules\)-$release\)$/\1/p")
     # shellcheck disable=SC2086  # a list of names
     debs=$(fetch_packages "$source" "linux-image-$release" $names)
     for deb in $debs; do

@@ -11,6 +11,7 @@ vm_dir=${RDMACM_VM_DIR:-$repo/target/vm}
     EXIT_USAGE=64       # wrong command line
     EXIT_NO_DEPS=69     # host packages are missing and cannot be installed
     EXIT_GUEST_DIED=70  # the guest died, or its kernel reported a BUG, WARNING, Oops or panic
+    EXIT_BROKEN=71      # a step of the script itself failed; the command did not run or its outcome is not known
     EXIT_SKIP=77        # what was asked for cannot be had on this machine; the reason was printed
     EXIT_TIMEOUT=124    # --timeout ran out
 }
