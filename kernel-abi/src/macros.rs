@@ -136,7 +136,10 @@ macro_rules! constants {
 /// header from another constant than `HEADER`.
 macro_rules! open_enum {
     ($(#[$outer:meta])* pub struct $type:ident($repr:ty), $prefix:literal {
-        $($(#[$meta:meta])* $name:ident = $value:expr $(=> $c:literal $(in $header:ident)?)?),* $(,)?
+        $(
+            $(#[$meta:meta])*
+            $name:ident = $value:expr $(=> $c:literal $(in $header:ident)?)?
+        ),* $(,)?
     }) => {
         $(#[$outer])*
         #[derive(

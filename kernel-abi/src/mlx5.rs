@@ -1,7 +1,7 @@
 //! NVIDIA ConnectX-4 and later: driver data of the verbs commands, and the queues shared with the
 //! device.
 //!
-//! [`context`](AllocUcontextReqV2) and object creation are checked against `rdma/mlx5-abi.h`,
+//! Driver data (contexts, objects, doorbell pages) is checked against `rdma/mlx5-abi.h`,
 //! `rdma/mlx5_user_ioctl_cmds.h` and `rdma/mlx5_user_ioctl_verbs.h` of Linux 6.1, newer parts
 //! against the copies in rdma-core of August 2026 (Linux 7.x). What the device itself defines (work
 //! queue segments, completions) is checked against `infiniband/mlx5dv.h` of that rdma-core.

@@ -5,8 +5,8 @@
 //! `1 << QueueHeader::log2_elem_size` bytes: a [`SendWqe`], a [`RecvWqe`], or in a completion queue
 //! a [`Wc`](crate::uverbs::Wc) at the start of each element.
 //!
-//! Checked against `rdma/rdma_user_rxe.h` of Linux 6.1, newer parts against the copy in rdma-core of
-//! August 2026 (Linux 7.x).
+//! Checked against `rdma/rdma_user_rxe.h` of Linux 6.1, newer parts against the copy in rdma-core
+//! of August 2026 (Linux 7.x).
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -19,13 +19,13 @@ use rdmacm_kernel_abi::number::{self, Number};
 const OPTIONAL_HEADERS: &[(&str, &str)] = &[
     ("infiniband/ib.h", "of librdmacm-dev"),
     ("infiniband/mlx5dv.h", "of libibverbs-dev"),
+    ("infiniband/sa.h", "of libibverbs-dev"),
     ("infiniband/verbs.h", "of libibverbs-dev"),
     ("rdma/rdma_cma.h", "of librdmacm-dev"),
 ];
 
 /// Structures that no header declares.
 const UNDECLARED: &[(&str, &str)] = &[
-    ("PathRecord", "the kernel packs it field by field"),
     ("DoorbellRecord", "defined by the mlx5 device"),
     (
         "XrcSeg",
@@ -423,7 +423,8 @@ impl Compiler {
             expression
         };
         let text = format!(
-            "#include <stddef.h>\n#include <{header}>\nint main(void) {{ return !({statement}); }}\n"
+            "#include <stddef.h>\n#include <{header}>\n\
+             int main(void) {{ return !({statement}); }}\n"
         );
         fs::write(&source, text).unwrap();
         let mut command = Command::new(&self.name);

@@ -25,49 +25,59 @@ flag_bits! {
     }
 }
 
-/// A path record as on the wire (IBTA PathRecord attribute); no C header declares it, checked
-/// against the kernel's packing table for it.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
-#[repr(C)]
-pub struct PathRecord {
-    /// Service id.
-    pub service_id: big_endian::U64,
-    /// Destination GID.
-    pub dgid: [u8; 16],
-    /// Source GID.
-    pub sgid: [u8; 16],
-    /// Destination LID.
-    pub dlid: big_endian::U16,
-    /// Source LID.
-    pub slid: big_endian::U16,
-    /// Raw traffic in bit 31, flow label in bits 27:8, hop limit in bits 7:0.
-    pub flow_hop: big_endian::U32,
-    /// Traffic class.
-    pub tclass: u8,
-    /// Reversible in bit 7, number of paths in bits 6:0.
-    pub reversible_numpath: u8,
-    /// Partition key.
-    pub pkey: big_endian::U16,
-    /// Class of service in bits 15:4, service level in bits 3:0.
-    pub qos_sl: big_endian::U16,
-    /// Selector in bits 7:6, MTU number in bits 5:0.
-    pub mtu: u8,
-    /// Selector in bits 7:6, rate number in bits 5:0.
-    pub rate: u8,
-    /// Selector in bits 7:6, exponent in bits 5:0.
-    pub packet_life_time: u8,
-    /// Preference among paths.
-    pub preference: u8,
-    /// Must be 0.
-    pub reserved: [u8; 6],
+pub use wire::PathRecord;
+
+mod wire {
+    use zerocopy::byteorder::big_endian;
+    use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+    // The kernel has no structure for it, only a table of its bits in `sa_query.c`.
+    const HEADER: &str = "infiniband/sa.h";
+
+    /// A path record as on the wire, the PathRecord attribute of IBTA.
+    #[doc(alias = "ibv_path_record")]
+    #[derive(
+        Clone, Copy, Debug, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout,
+    )]
+    #[repr(C)]
+    pub struct PathRecord {
+        /// Service id.
+        pub service_id: big_endian::U64,
+        /// Destination GID.
+        pub dgid: [u8; 16],
+        /// Source GID.
+        pub sgid: [u8; 16],
+        /// Destination LID.
+        pub dlid: big_endian::U16,
+        /// Source LID.
+        pub slid: big_endian::U16,
+        /// Raw traffic in bit 31, flow label in bits 27:8, hop limit in bits 7:0.
+        pub flowlabel_hoplimit: big_endian::U32,
+        /// Traffic class.
+        pub tclass: u8,
+        /// Reversible in bit 7, number of paths in bits 6:0.
+        pub reversible_numpath: u8,
+        /// Partition key.
+        pub pkey: big_endian::U16,
+        /// Class of service in bits 15:4, service level in bits 3:0.
+        pub qosclass_sl: big_endian::U16,
+        /// Selector in bits 7:6, MTU number in bits 5:0.
+        pub mtu: u8,
+        /// Selector in bits 7:6, rate number in bits 5:0.
+        pub rate: u8,
+        /// Selector in bits 7:6, exponent in bits 5:0.
+        pub packetlifetime: u8,
+        /// Preference among paths.
+        pub preference: u8,
+        /// Must be 0.
+        pub reserved: [u8; 6],
+    }
+    layout!(PathRecord, "struct ibv_path_record", 64, {
+        service_id: 0, dgid: 8, sgid: 24, dlid: 40, slid: 42, flowlabel_hoplimit: 44, tclass: 48,
+        reversible_numpath: 49, pkey: 50, qosclass_sl: 52, mtu: 54, rate: 55, packetlifetime: 56,
+        preference: 57, reserved: 58,
+    });
 }
-layout!(PathRecord, -, 64, {
-    service_id: 0, dgid: 8, sgid: 24, dlid: 40, slid: 42, flow_hop: 44, tclass: 48,
-    reversible_numpath: 49, pkey: 50, qos_sl: 52, mtu: 54, rate: 55, packet_life_time: 56,
-    preference: 57, reserved: 58,
-});
 
 /// A path record with its purpose.
 #[doc(alias = "ib_path_rec_data")]
