@@ -182,7 +182,7 @@ pub(super) fn check_private_data(
     limit: usize,
 ) -> Result<()> {
     let limit = match context.device().transport() {
-        Transport::InfiniBand => limit,
+        Transport::InfiniBand | Transport::Roce => limit,
         // iWARP carries up to 512 bytes; the kernel's interface has a byte for the length.
         Transport::Iwarp | Transport::Other(_) => usize::from(u8::MAX),
     };

@@ -123,7 +123,7 @@ impl CmId {
 fn end_state(transport: Transport) -> QpState {
     match transport {
         Transport::Iwarp => QpState::Sqd,
-        Transport::InfiniBand | Transport::Other(_) => QpState::Error,
+        _ => QpState::Error,
     }
 }
 

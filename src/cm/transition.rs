@@ -9,7 +9,7 @@ use super::CmId;
 use super::conn_param::Offer;
 use super::event::{Event, IdEvent, Status};
 use super::id::State;
-use crate::device::{LinkLayer, Transport};
+use crate::device::Transport;
 use crate::error::Result;
 use crate::qp_table::QpEntry;
 use crate::verbs::{Access, QpModify, QpState};
@@ -80,10 +80,7 @@ impl CmId {
     /// Moves a new queue pair to INIT, where it takes receives.
     pub(super) fn move_to_init(&self, state: &State, qp: &QpEntry) -> Result<()> {
         let binding = state.binding("create_qp")?;
-        let context = &binding.context;
-        let is_roce = context.device().transport() == Transport::InfiniBand
-            && context.link_layer(binding.port)? == LinkLayer::Ethernet;
-        if !is_roce {
+        if binding.context.device().transport() != Transport::Roce {
             return self.proposal(state, QpState::Init)?.apply(qp);
         }
         // On RoCE the kernel's proposal is known beforehand: there is one partition.

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use rdmacm_kernel_abi::uverbs::ioctl;
 
-use super::{Device, DeviceAttr, LinkLayer};
+use super::{Device, DeviceAttr};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::{Attr, IoctlCommand, Kernel, Mapping, Value, fork_generation};
 
@@ -25,7 +25,6 @@ pub(super) struct ContextInner {
     device: Device,
     fd: OwnedFd,
     attr: OnceLock<DeviceAttr>,
-    link_layers: OnceLock<Vec<LinkLayer>>,
     /// Which process opened the device.
     generation: u32,
 }
@@ -40,7 +39,6 @@ impl Context {
             device: device.clone(),
             fd,
             attr: OnceLock::new(),
-            link_layers: OnceLock::new(),
             generation: fork_generation(),
         }));
         context.get_context().map_err(|error| {
@@ -100,24 +98,6 @@ impl Context {
         }
         let attr = DeviceAttr::query(self)?;
         Ok(self.0.attr.get_or_init(|| attr))
-    }
-
-    /// The layer below a port. The kernel is asked once.
-    pub(crate) fn link_layer(&self, port: u8) -> Result<LinkLayer> {
-        let layers = match self.0.link_layers.get() {
-            Some(layers) => layers,
-            None => {
-                let ports = 1..=self.attr()?.ports();
-                let found: Result<Vec<_>> =
-                    ports.map(|port| Ok(self.port(port)?.link_layer)).collect();
-                let found = found?;
-                self.0.link_layers.get_or_init(|| found)
-            }
-        };
-        let layer = usize::from(port).checked_sub(1).and_then(|index| layers.get(index));
-        layer.copied().ok_or_else(|| {
-            Error::invalid("query_port", format!("{} has no port {port}", self.device().name()))
-        })
     }
 
     /// Whether two handles are of the same open device.

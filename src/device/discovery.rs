@@ -23,16 +23,11 @@ pub(super) fn list(registry: &'static Registry) -> Result<Vec<Device>> {
 
 /// The device with this index.
 pub(super) fn find(registry: &'static Registry, index: u32) -> Result<Device> {
-    let mut found = None;
-    let request = request(NldevCommand::GET, NlmFlags::empty(), &[(NldevAttr::DEV_INDEX, index.as_bytes())]);
-    let answer = registry.kernel().netlink(&request, &mut |_, payload| {
-        found = Some(Properties::parse(payload));
-    });
-    let device = match (answer, found) {
-        (Ok(()), Some(properties)) => properties.into_device(registry),
-        // No netlink: the list from sysfs has no indices to find it by, except when it is the
-        // only one.
-        _ => list_by_sysfs(registry).ok().and_then(|mut list| match list.len() {
+    let device = match Properties::ask(registry, index) {
+        Ok(properties) => properties.into_device(registry),
+        // Without netlink: the list from sysfs has no indices to find it by, except when it is
+        // the only one.
+        Err(_) => list_by_sysfs(registry).ok().and_then(|mut list| match list.len() {
             1 => list.pop(),
             _ => None,
         }),
@@ -47,82 +42,75 @@ pub(super) fn find(registry: &'static Registry, index: u32) -> Result<Device> {
 }
 
 fn list_by_netlink(registry: &'static Registry) -> io::Result<Vec<Device>> {
-    let mut properties = Vec::new();
-    let request = request(NldevCommand::GET, NlmFlags::DUMP, &[]);
-    registry.kernel().netlink(&request, &mut |_, payload| {
-        properties.push(Properties::parse(payload));
+    let mut indices = Vec::new();
+    let dump = request(NldevCommand::GET, NlmFlags::DUMP, &[]);
+    registry.kernel().netlink(&dump, 1, &mut |_, payload| {
+        let index = attributes(payload).find(|(kind, _)| *kind == NldevAttr::DEV_INDEX);
+        indices.extend(index.and_then(|(_, value)| number::<u32>(value)));
     })?;
     // A device without verbs, or removed meanwhile, has no character device and is left out.
-    Ok(properties.into_iter().filter_map(|found| found.into_device(registry)).collect())
+    let found = indices.into_iter().filter_map(|index| Properties::ask(registry, index).ok());
+    Ok(found.filter_map(|properties| properties.into_device(registry)).collect())
 }
 
-/// What netlink says of a device.
+/// What netlink says of a device and its character device.
 #[derive(Default)]
 struct Properties {
     index: Option<u32>,
     name: Option<String>,
     node_guid: u64,
     node_type: u8,
-}
-
-impl Properties {
-    fn parse(payload: &[u8]) -> Self {
-        let mut found = Self::default();
-        for (kind, value) in attributes(payload) {
-            match kind {
-                NldevAttr::DEV_INDEX => found.index = number(value),
-                NldevAttr::DEV_NAME => found.name = text(value),
-                NldevAttr::NODE_GUID => found.node_guid = number(value).unwrap_or(0),
-                NldevAttr::DEV_NODE_TYPE => found.node_type = value.first().copied().unwrap_or(0),
-                _ => {}
-            }
-        }
-        found
-    }
-
-    fn into_device(self, registry: &'static Registry) -> Option<Device> {
-        let index = self.index?;
-        let node = Node::find(registry, index)?;
-        Some(Device {
-            registry,
-            index: Some(index),
-            name: self.name?,
-            node_guid: self.node_guid,
-            transport: Transport::from_node_type(self.node_type),
-            node: node.name?,
-            node_number: node.number,
-            driver: Driver::from_id(node.driver?),
-        })
-    }
-}
-
-/// What netlink says of a device's uverbs node.
-#[derive(Default)]
-struct Node {
-    name: Option<String>,
-    number: Option<u64>,
+    protocol: Option<String>,
+    node: Option<String>,
+    node_number: Option<u64>,
     driver: Option<u32>,
 }
 
-impl Node {
-    fn find(registry: &'static Registry, index: u32) -> Option<Self> {
-        let request = request(
+impl Properties {
+    fn ask(registry: &'static Registry, index: u32) -> io::Result<Self> {
+        let mut requests = request(
+            NldevCommand::GET,
+            NlmFlags::empty(),
+            &[(NldevAttr::DEV_INDEX, index.as_bytes())],
+        );
+        requests.extend(request(
             NldevCommand::GET_CHARDEV,
             NlmFlags::empty(),
             &[(NldevAttr::CHARDEV_TYPE, b"uverbs\0"), (NldevAttr::DEV_INDEX, index.as_bytes())],
-        );
-        let mut node = Self::default();
-        let answer = registry.kernel().netlink(&request, &mut |_, payload| {
-            for (kind, value) in attributes(payload) {
-                match kind {
-                    NldevAttr::CHARDEV_NAME => node.name = text(value),
-                    NldevAttr::CHARDEV => node.number = number(value).map(device_number),
-                    NldevAttr::UVERBS_DRIVER_ID => node.driver = number(value),
-                    _ => {}
-                }
+        ));
+        let mut found = Self::default();
+        registry.kernel().netlink(&requests, 2, &mut |_, payload| found.add(payload))?;
+        Ok(found)
+    }
+
+    fn add(&mut self, payload: &[u8]) {
+        for (kind, value) in attributes(payload) {
+            match kind {
+                NldevAttr::DEV_INDEX => self.index = number(value),
+                NldevAttr::DEV_NAME => self.name = text(value),
+                NldevAttr::NODE_GUID => self.node_guid = number(value).unwrap_or(0),
+                NldevAttr::DEV_NODE_TYPE => self.node_type = value.first().copied().unwrap_or(0),
+                NldevAttr::DEV_PROTOCOL => self.protocol = text(value),
+                NldevAttr::CHARDEV_NAME => self.node = text(value),
+                NldevAttr::CHARDEV => self.node_number = number(value).map(device_number),
+                NldevAttr::UVERBS_DRIVER_ID => self.driver = number(value),
+                _ => {}
             }
-        });
-        answer.is_ok().then_some(node)
+        }
+    }
+
+    fn into_device(self, registry: &'static Registry) -> Option<Device> {
+        let is_ethernet = self.protocol.as_deref() == Some("roce");
+        Some(Device {
+            registry,
+            index: Some(self.index?),
+            name: self.name?,
+            node_guid: self.node_guid,
+            transport: Transport::new(self.node_type, is_ethernet),
+            node: self.node?,
+            node_number: self.node_number,
+            driver: Driver::from_id(self.driver?),
+        })
     }
 }
 
@@ -200,6 +188,7 @@ fn device_from_sysfs(
     let name = read(&own.join("ibdev"))?;
     let device = Path::new("/sys/class/infiniband").join(&name);
     let node_type = read(&device.join("node_type"))?;
+    let is_ethernet = read(&device.join("ports/1/link_layer")).as_deref() == Some("Ethernet");
     let guid = read(&device.join("node_guid"))?.replace(':', "");
     let (major, minor) = read(&own.join("dev"))
         .and_then(|dev| {
@@ -210,7 +199,7 @@ fn device_from_sysfs(
         registry,
         index: None,
         node_guid: u64::from_str_radix(&guid, 16).ok()?,
-        transport: Transport::from_node_type(node_type.split(':').next()?.trim().parse().ok()?),
+        transport: Transport::new(node_type.split(':').next()?.trim().parse().ok()?, is_ethernet),
         driver: driver_by_name(&name),
         name,
         node,

@@ -120,8 +120,10 @@ impl Device {
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// InfiniBand, and RoCE (which is InfiniBand's transport over Ethernet).
+    /// InfiniBand.
     InfiniBand,
+    /// RoCE: InfiniBand's transport over Ethernet.
+    Roce,
     /// iWARP (RDMA over TCP).
     Iwarp,
     /// Anything else, with the kernel's node type.
@@ -129,9 +131,10 @@ pub enum Transport {
 }
 
 impl Transport {
-    fn from_node_type(node_type: u8) -> Self {
+    fn new(node_type: u8, is_ethernet: bool) -> Self {
         match node_type {
             // Channel adapter, switch, router.
+            1..=3 if is_ethernet => Self::Roce,
             1..=3 => Self::InfiniBand,
             4 => Self::Iwarp,
             other => Self::Other(other),

@@ -13,7 +13,7 @@ use crate::verbs::{
     Access, Batch, Buffer, CompletionChannel, Cq, Pd, Qp, QpCapabilities, RecvHalf, SendHalf,
 };
 
-/// A connection with its queue pair, completion queues and event channel.
+/// A connection with its queue pair, completion queue and event channel.
 ///
 /// Calls that wait do so until the timeout ([`Connection::set_timeout`]; none at first), and end
 /// with [`ErrorKind::Disconnected`] when the peer disconnects or its process dies.
@@ -24,61 +24,44 @@ pub struct Connection {
     channel: EventChannel,
     pd: Pd,
     completions: CompletionChannel,
-    send: Half<SendHalf>,
-    recv: Half<RecvHalf>,
+    cq: Cq,
+    /// The completion queue will put an event on the channel, or has done so.
+    armed: bool,
+    send: SendHalf,
+    recv: RecvHalf,
     capabilities: QpCapabilities,
     /// Where [`Connection::send`] copies what does not fit inline.
     scratch: Option<Buffer>,
     /// Number of the request that a waiting call posted last.
     waited_for: u64,
-    /// Completions of the program's own requests that came while a waiting call waited for its.
-    set_aside: VecDeque<Completion>,
+    /// Completions that came while a call waited for another one.
+    set_aside: SetAside,
     timeout: Option<Duration>,
     ended: Option<Error>,
 }
 
-/// One direction: where requests are posted and where they complete.
-#[derive(Debug)]
-struct Half<Q> {
-    queue: Q,
-    cq: Cq,
-    /// The queue will put an event on the channel, or has done so.
-    armed: bool,
+#[derive(Debug, Default)]
+struct SetAside {
+    sends: VecDeque<Completion>,
+    recvs: VecDeque<Completion>,
 }
 
-impl<Q> Half<Q> {
-    fn new(queue: Q, cq: Cq) -> Self {
-        Self { queue, cq, armed: false }
-    }
+/// Marks the numbers of receives: the one completion queue serves both directions, and a failed
+/// completion does not tell which it is of.
+const RECEIVE: u64 = 1 << 63;
 
-    fn poll(&mut self) -> Option<Completion> {
-        let mut entry = [Completion::default()];
-        self.cq.poll(&mut entry).first().copied()
-    }
+/// Marks the numbers of requests that the waiting calls post.
+const WAITED_FOR: u64 = 1 << 62;
 
-    /// Polls; arms the queue when it is empty, and polls again, since what came before the arming
-    /// gives no event.
-    fn poll_or_arm(&mut self) -> Result<Option<Completion>> {
-        if let Some(completion) = self.poll() {
-            return Ok(Some(completion));
-        }
-        if self.armed {
-            return Ok(None);
-        }
-        self.cq.arm(false)?;
-        self.armed = true;
-        Ok(self.poll())
-    }
+/// What a call waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Receive,
+    /// A request of the program's.
+    Request,
+    /// The request of a waiting call.
+    Own(u64),
 }
-
-#[derive(Clone, Copy)]
-enum Direction {
-    Send,
-    Recv,
-}
-
-/// Numbers from here on are of the requests that the waiting calls post.
-const WAITED_FOR: u64 = 1 << 63;
 
 impl Connection {
     pub(super) fn new(
@@ -86,8 +69,7 @@ impl Connection {
         id: CmId,
         pd: Pd,
         completions: CompletionChannel,
-        send_cq: Cq,
-        recv_cq: Cq,
+        cq: Cq,
         qp: Qp,
     ) -> Self {
         let capabilities = qp.capabilities();
@@ -97,12 +79,14 @@ impl Connection {
             channel,
             pd,
             completions,
-            send: Half::new(send, send_cq),
-            recv: Half::new(recv, recv_cq),
+            cq,
+            armed: false,
+            send,
+            recv,
             capabilities,
             scratch: None,
-            waited_for: WAITED_FOR,
-            set_aside: VecDeque::new(),
+            waited_for: 0,
+            set_aside: SetAside::default(),
             timeout: None,
             ended: None,
         }
@@ -160,13 +144,16 @@ impl Connection {
         self.pd.alloc(length, access)
     }
 
-    /// Posts a receive; `wr_id` comes back with the message.
+    /// Posts a receive; `wr_id` (below 2^62) comes back with the message.
     ///
     /// # Errors
     ///
-    /// A full receive queue.
+    /// A full receive queue, a number that is taken.
     pub fn post_recv(&mut self, wr_id: u64, segment: Segment) -> Result<(), PostError> {
-        self.recv.queue.post(wr_id, &[segment])
+        if wr_id >= WAITED_FOR {
+            return Err(PostError::NumberTaken { wr_id });
+        }
+        self.recv.post(wr_id | RECEIVE, &[segment])
     }
 
     /// Waits for the next message. It is in the receive that was posted with the completion's
@@ -176,9 +163,7 @@ impl Connection {
     ///
     /// The end of the connection, the timeout, a message that did not fit.
     pub fn recv_completion(&mut self) -> Result<Completion> {
-        let deadline = Deadline::after(self.timeout);
-        let completion = self.wait(Direction::Recv, "recv", deadline)?;
-        self.judge("recv", completion)
+        self.wait_for(Wanted::Receive, "recv")
     }
 
     /// Sends a message and waits until the peer has it. The bytes are copied: inline when they
@@ -241,10 +226,10 @@ impl Connection {
         self.wait_for_own("read")
     }
 
-    /// Begins a batch of requests that nobody waits for yet; their completions are fetched with
-    /// [`Connection::send_completion`]. Numbers from 2^63 on are taken.
+    /// Begins a batch of requests that nobody waits for yet; the completions of those that are
+    /// signaled are fetched with [`Connection::send_completion`]. Numbers from 2^62 on are taken.
     pub fn batch(&mut self) -> Batch<'_> {
-        self.send.queue.batch()
+        self.send.batch()
     }
 
     /// Waits for the next completion of a batch's requests.
@@ -253,27 +238,16 @@ impl Connection {
     ///
     /// The end of the connection, the timeout, a request that failed.
     pub fn send_completion(&mut self) -> Result<Completion> {
-        if let Some(completion) = self.set_aside.pop_front() {
-            return self.judge("send", completion);
-        }
-        let deadline = Deadline::after(self.timeout);
-        loop {
-            let completion = self.wait(Direction::Send, "send", deadline)?;
-            // Others are of waiting calls that ran out of time.
-            if completion.wr_id() < WAITED_FOR {
-                return self.judge("send", completion);
-            }
-        }
+        self.wait_for(Wanted::Request, "send")
     }
 
-    /// Ends the connection and destroys its queue pair and id. What was sent and completed has
-    /// reached the peer; receives that are still posted are given up.
+    /// Ends the connection: destroys its queue pair, then its id, which tells the peer. What was
+    /// sent and completed has reached the peer; receives that are still posted are given up.
     ///
     /// # Errors
     ///
     /// When the kernel refuses one of the steps.
     pub fn close(self) -> Result<()> {
-        self.id.disconnect()?;
         self.id.destroy()
     }
 
@@ -284,46 +258,76 @@ impl Connection {
         if let Some(ended) = &self.ended {
             return Err(ended.clone());
         }
-        self.waited_for = self.waited_for.wrapping_add(1) | WAITED_FOR;
-        let mut batch = self.send.queue.batch();
-        build(&mut batch, self.waited_for)?;
+        self.waited_for = (self.waited_for + 1) % WAITED_FOR;
+        let mut batch = self.send.batch();
+        build(&mut batch, self.waited_for | WAITED_FOR)?;
         Ok(batch.submit()?)
     }
 
     /// Waits for the request that a waiting call has posted.
     fn wait_for_own(&mut self, operation: &'static str) -> Result<()> {
-        let deadline = Deadline::after(self.timeout);
-        loop {
-            let completion = self.wait(Direction::Send, operation, deadline)?;
-            if completion.wr_id() == self.waited_for {
-                return self.judge(operation, completion).map(drop);
-            }
-            if completion.wr_id() < WAITED_FOR {
-                self.set_aside.push_back(completion);
-            }
-        }
+        let own = self.waited_for | WAITED_FOR;
+        self.wait_for(Wanted::Own(own), operation).map(drop)
     }
 
-    /// Waits for the next completion, good or bad.
-    fn wait(
-        &mut self,
-        direction: Direction,
-        operation: &'static str,
-        deadline: Deadline,
-    ) -> Result<Completion> {
+    fn wait_for(&mut self, wanted: Wanted, operation: &'static str) -> Result<Completion> {
+        let deadline = Deadline::after(self.timeout);
         loop {
-            let found = match direction {
-                Direction::Send => self.send.poll_or_arm(),
-                Direction::Recv => self.recv.poll_or_arm(),
-            };
-            if let Some(completion) = found? {
-                return Ok(completion);
+            if let Some(completion) = self.find(wanted)? {
+                return self.judge(operation, completion);
             }
             if let Some(ended) = &self.ended {
                 return Err(ended.clone());
             }
             self.sleep(operation, deadline)?;
         }
+    }
+
+    /// The completion that is wanted, if it is there. If not, the queue is armed when this returns.
+    fn find(&mut self, wanted: Wanted) -> Result<Option<Completion>> {
+        let before = match wanted {
+            Wanted::Receive => self.set_aside.recvs.pop_front(),
+            Wanted::Request => self.set_aside.sends.pop_front(),
+            Wanted::Own(_) => None,
+        };
+        if before.is_some() {
+            return Ok(before);
+        }
+        if let Some(completion) = self.poll(wanted) {
+            return Ok(Some(completion));
+        }
+        if self.armed {
+            return Ok(None);
+        }
+        self.cq.arm(false)?;
+        self.armed = true;
+        // What came before the queue was armed gives no event.
+        Ok(self.poll(wanted))
+    }
+
+    /// Empties the completion queue up to the completion that is wanted.
+    fn poll(&mut self, wanted: Wanted) -> Option<Completion> {
+        let mut entry = [Completion::default()];
+        while let [completion] = self.cq.poll(&mut entry) {
+            let mut completion = *completion;
+            let number = completion.wr_id();
+            let kind = match number {
+                RECEIVE.. => Wanted::Receive,
+                WAITED_FOR.. => Wanted::Own(number),
+                _ => Wanted::Request,
+            };
+            completion.set_wr_id(number & !RECEIVE);
+            if kind == wanted {
+                return Some(completion);
+            }
+            match kind {
+                Wanted::Receive => self.set_aside.recvs.push_back(completion),
+                Wanted::Request => self.set_aside.sends.push_back(completion),
+                // Of a waiting call that ran out of time.
+                Wanted::Own(_) => {}
+            }
+        }
+        None
     }
 
     /// A failure is an error; one that comes from the connection's end is told as that.
@@ -346,9 +350,8 @@ impl Connection {
         if event {
             self.take_events()?;
         }
-        if completion && let Some(token) = self.completions.try_next_event()? {
-            self.send.armed &= token != self.send.cq.token();
-            self.recv.armed &= token != self.recv.cq.token();
+        if completion && self.completions.try_next_event()?.is_some() {
+            self.armed = false;
         }
         Ok(())
     }

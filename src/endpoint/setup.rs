@@ -35,19 +35,20 @@ impl Prepared {
         let pd = id.protection_domain()?;
         let context = pd.context();
         let completions = context.completion_channel()?;
-        let cq = |depth| context.completion_queue(depth).channel(&completions).build();
-        let (send_cq, recv_cq) = (cq(settings.send_depth)?, cq(settings.recv_depth)?);
+        // Devices round depths up, to less than twice what was asked for.
+        let room = (settings.send_depth.saturating_add(settings.recv_depth)).saturating_mul(2);
+        let cq = context.completion_queue(room).channel(&completions).build()?;
         let qp = id.create_qp(
             &QpAttr::new(&pd)
-                .send_cq(&send_cq)
-                .recv_cq(&recv_cq)
+                .send_cq(&cq)
+                .recv_cq(&cq)
                 .max_send_wr(settings.send_depth)
                 .max_recv_wr(settings.recv_depth)
                 .max_send_sge(settings.segments)
                 .max_recv_sge(settings.segments)
                 .max_inline_data(settings.max_inline),
         )?;
-        let connection = Connection::new(channel, id, pd, completions, send_cq, recv_cq, qp);
+        let connection = Connection::new(channel, id, pd, completions, cq, qp);
         Ok(Self { connection, settings: settings.clone(), side, deadline })
     }
 

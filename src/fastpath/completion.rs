@@ -27,6 +27,11 @@ impl Completion {
         self.0.wr_id
     }
 
+    /// Changes the number, for a layer that marks numbers.
+    pub(crate) fn set_wr_id(&mut self, wr_id: u64) {
+        self.0.wr_id = wr_id;
+    }
+
     /// Number of the queue pair that the request was posted to.
     pub fn qp_num(&self) -> u32 {
         self.0.qp_num

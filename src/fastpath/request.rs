@@ -128,6 +128,11 @@ pub enum PostError {
     },
     /// The segments together are longer than a message can be (2^32 − 1 bytes).
     MessageTooLong,
+    /// The number of the request is one that an endpoint uses itself.
+    NumberTaken {
+        /// The number.
+        wr_id: u64,
+    },
     /// The queue pair is not connected yet: sends need the state RTS.
     NotConnected,
     /// The queue pair was destroyed.
@@ -156,6 +161,10 @@ impl fmt::Display for PostError {
                 "{length} bytes inline, but the queue pair takes {max} (max_inline_data)"
             ),
             Self::MessageTooLong => f.write_str("a message has at most 2^32 - 1 bytes"),
+            Self::NumberTaken { wr_id } => write!(
+                f,
+                "the number {wr_id} is taken; an endpoint's requests have numbers below 2^62"
+            ),
             Self::NotConnected => f.write_str("the queue pair is not connected yet"),
             Self::Destroyed => f.write_str("the queue pair was destroyed"),
             Self::Doorbell { errno } => write!(
@@ -180,7 +189,8 @@ impl From<PostError> for Error {
             }
             PostError::TooManySegments { .. }
             | PostError::InlineTooLong { .. }
-            | PostError::MessageTooLong => ErrorKind::InvalidInput,
+            | PostError::MessageTooLong
+            | PostError::NumberTaken { .. } => ErrorKind::InvalidInput,
         };
         Error::new("post", kind, error.to_string())
     }

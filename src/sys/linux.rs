@@ -100,17 +100,22 @@ impl Kernel for Linux {
         unsafe { libc::munmap(address.as_ptr().cast(), length) };
     }
 
-    fn netlink(&self, request: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> io::Result<()> {
+    fn netlink(
+        &self,
+        requests: &[u8],
+        mut count: usize,
+        each: &mut dyn FnMut(u16, &[u8]),
+    ) -> io::Result<()> {
         let socket = rdma_netlink_socket()?;
-        sendto(socket.as_raw_fd(), request, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
-        let mut buffer = vec![0; 32 * 1024];
-        loop {
+        sendto(socket.as_raw_fd(), requests, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+        // The kernel cuts a dump into datagrams of at most this size.
+        let mut buffer = [0; 16 * 1024];
+        while count > 0 {
             let received = receive(socket.as_fd(), &mut buffer)?;
-            let more = each_netlink_message(&buffer[..received], each)?;
-            if !more {
-                return Ok(());
-            }
+            let answered = each_netlink_message(&buffer[..received], each)?;
+            count = count.saturating_sub(answered);
         }
+        Ok(())
     }
 
     fn read_file(&self, path: &Path) -> io::Result<String> {
@@ -183,13 +188,13 @@ fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Hands on each message of one datagram. Says whether another datagram follows.
+/// Hands on each message of one datagram. Returns how many requests it finished answering.
 fn each_netlink_message(
     mut datagram: &[u8],
     each: &mut dyn FnMut(u16, &[u8]),
-) -> io::Result<bool> {
+) -> io::Result<usize> {
     let malformed = || io::Error::new(io::ErrorKind::InvalidData, "malformed netlink message");
-    let mut more = true;
+    let mut answered = 0;
     while !datagram.is_empty() {
         let (header, _) =
             netlink::NlMsgHdr::read_from_prefix(datagram).map_err(|_| malformed())?;
@@ -200,19 +205,20 @@ fn each_netlink_message(
             netlink::NLMSG_ERROR => {
                 let (error, _) = i32::read_from_prefix(payload).map_err(|_| malformed())?;
                 if error < 0 {
-                    return Err(io::Error::from_raw_os_error(-error));
+                    return Err(io::Error::from_raw_os_error(error.saturating_neg()));
                 }
-                more = false;
+                answered += 1;
             }
-            netlink::NLMSG_DONE => more = false,
+            netlink::NLMSG_DONE => answered += 1,
             kind => {
                 each(kind, payload);
-                more &= header.nlmsg_flags & netlink::NlmFlags::MULTI.bits() != 0;
+                let is_one_of_many = header.nlmsg_flags & netlink::NlmFlags::MULTI.bits() != 0;
+                answered += usize::from(!is_one_of_many);
             }
         }
         datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or(&[]);
     }
-    Ok(more)
+    Ok(answered)
 }
 
 /// A command in the layout of the ioctl: a header with its attributes right behind.

@@ -130,9 +130,14 @@ pub(crate) trait Kernel: Send + Sync + fmt::Debug {
     /// use it any more.
     unsafe fn unmap(&self, address: NonNull<u8>, length: usize);
 
-    /// Sends one RDMA netlink request and hands each payload of the answer to `each`, as
-    /// (message type, attributes).
-    fn netlink(&self, request: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> io::Result<()>;
+    /// Sends RDMA netlink requests, `count` of them in one piece, and hands each payload of the
+    /// answers to `each`, as (message type, attributes). The first refusal ends it.
+    fn netlink(
+        &self,
+        requests: &[u8],
+        count: usize,
+        each: &mut dyn FnMut(u16, &[u8]),
+    ) -> io::Result<()>;
 
     /// The text of a sysfs file, trimmed.
     fn read_file(&self, path: &Path) -> io::Result<String>;
