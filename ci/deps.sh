@@ -23,7 +23,7 @@ base_needs=(
     /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring
 )
 # For `ci/vm --device siw`, which compiles one kernel module.
-siw_needs=(gcc:gcc make:make /usr/include/libelf.h:libelf-dev)
+siw_needs=(gcc:gcc make:make /usr/lib/x86_64-linux-gnu/libelf.so.1:libelf1)
 
 # Prints the packages for the needs given as arguments that are not met.
 missing_packages() {

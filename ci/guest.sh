@@ -9,14 +9,15 @@
 guest_programs=(busybox-static dash bash strace iproute2 rdmacm-utils ibverbs-utils perftest)
 guest_libraries=(ibverbs-providers libibverbs1 librdmacm1)
 
-# Which modules init loads, in three groups; a leading `?` marks one that some kernels do not have.
+# Which modules init loads, in groups; a leading `?` marks one that some kernels do not have.
 # rdma_rxe asks for the crc32 algorithm at run time and does not name the module as a dependency.
 guest_modules() {
     case $1 in
     core) echo virtio_pci virtio_console dummy ;;
     net) echo virtio_net sch_netem ;;
     rdma) echo ?crc32_generic ib_core ib_cm iw_cm rdma_cm ib_uverbs ib_umad rdma_ucm rdma_rxe ;;
-    spare) echo veth ?libcrc32c ?crc32c_generic ?bridge ;; # for `modprobe` by hand
+    siw) echo ?crc32c_generic ?libcrc32c ;; # siw itself comes from siw.sh
+    spare) echo veth ?bridge ;; # for `modprobe` by hand
     esac
 }
 
@@ -163,7 +164,7 @@ pick_modules() {
     mkdir -p "$root/usr/lib/modules/$release"
     ln -s usr/lib "$root/lib" # as in the archive with the programs, or this one would replace that link by a folder
     cp "$package/lib/modules/$release"/modules.{order,builtin,builtin.modinfo} "$root/lib/modules/$release/"
-    for group in core net rdma spare; do
+    for group in core net rdma siw spare; do
         for name in $(guest_modules "$group"); do
             if ! paths=$(modprobe -d "$package" -S "$release" --show-depends "${name#\?}" 2>&1); then
                 [[ $name == \?* ]] || die "$EXIT_GUEST_DIED" "kernel $release has no module $name: $paths"
@@ -185,7 +186,7 @@ pick_modules() {
     done
     # A module belongs to the first group that names it: none is loaded twice.
     local loaded=$root/lib/modules/load-core
-    for group in net rdma; do
+    for group in net rdma siw; do
         path=$root/lib/modules/load-$group
         grep -vxFf "$loaded" "$path" >"$path.new" || true
         mv "$path.new" "$path"
