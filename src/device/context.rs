@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use rdmacm_kernel_abi::uverbs::ioctl;
 
@@ -25,6 +25,8 @@ pub(super) struct ContextInner {
     device: Device,
     fd: OwnedFd,
     attr: OnceLock<DeviceAttr>,
+    /// The protection domain that everybody shares; the kernel frees it with the context.
+    default_pd: Mutex<Option<u32>>,
     /// Which process opened the device.
     generation: u32,
 }
@@ -39,6 +41,7 @@ impl Context {
             device: device.clone(),
             fd,
             attr: OnceLock::new(),
+            default_pd: Mutex::new(None),
             generation: fork_generation(),
         }));
         context.get_context().map_err(|error| {
@@ -98,6 +101,16 @@ impl Context {
         }
         let attr = DeviceAttr::query(self)?;
         Ok(self.0.attr.get_or_init(|| attr))
+    }
+
+    /// The handle of the shared protection domain, made by `alloc` at first use.
+    pub(crate) fn default_pd_handle(&self, alloc: impl FnOnce() -> Result<u32>) -> Result<u32> {
+        // Held while making it, so that two threads at first use get the same.
+        let mut default = self.0.default_pd.lock().unwrap_or_else(PoisonError::into_inner);
+        match *default {
+            Some(handle) => Ok(handle),
+            None => Ok(*default.insert(alloc()?)),
+        }
     }
 
     /// Whether two handles are of the same open device.

@@ -1,7 +1,6 @@
 //! Memory regions: memory that a device may touch.
 
 use std::io;
-use std::sync::Arc;
 
 use bitflags::bitflags;
 use rdmacm_kernel_abi::uverbs;
@@ -82,7 +81,7 @@ impl Mr {
             start: address,
             length: length as u64,
             hca_va: address,
-            pd_handle: pd.object().handle(),
+            pd_handle: pd.handle(),
             access_flags: access.bits(),
             ..Default::default()
         };
@@ -90,9 +89,8 @@ impl Mr {
         let response: uverbs::RegMrResp = context
             .command(uverbs::Command::REG_MR, &request, DriverData::default())
             .map_err(|error| explain(context, length, &error))?;
-        let parents = vec![Arc::clone(pd.object())];
         let object =
-            KernelObject::new(ObjectKind::MemoryRegion, context, response.mr_handle, parents);
+            KernelObject::new(ObjectKind::MemoryRegion, context, response.mr_handle, pd.parents());
         Ok(Self { object, address, length, lkey: response.lkey, rkey: response.rkey })
     }
 

@@ -1,6 +1,6 @@
 //! Protection domains.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use rdmacm_kernel_abi::uverbs;
 
@@ -12,7 +12,12 @@ use crate::error::{Error, Result};
 /// A cheap handle; the domain is freed with the last handle and the last object made in it.
 #[doc(alias = "ibv_pd")]
 #[derive(Debug, Clone)]
-pub struct Pd(Arc<KernelObject>);
+pub struct Pd {
+    context: Context,
+    handle: u32,
+    /// The kernel's object, unless it is the context's own and goes when that is closed.
+    object: Option<Arc<KernelObject>>,
+}
 
 impl Context {
     /// Makes a protection domain.
@@ -22,46 +27,37 @@ impl Context {
     /// When the device has none left or is gone.
     #[doc(alias = "ibv_alloc_pd")]
     pub fn alloc_pd(&self) -> Result<Pd> {
-        let response: uverbs::AllocPdResp = self
-            .command(
-                uverbs::Command::ALLOC_PD,
-                &uverbs::AllocPd::default(),
-                DriverData::default(),
-            )
-            .map_err(|error| Error::from_os("alloc_pd", &error))?;
-        let object =
-            KernelObject::new(ObjectKind::ProtectionDomain, self, response.pd_handle, Vec::new());
-        Ok(Pd(Arc::new(object)))
+        let handle = alloc(self)?;
+        let object = KernelObject::new(ObjectKind::ProtectionDomain, self, handle, Vec::new());
+        Ok(Pd { context: self.clone(), handle, object: Some(Arc::new(object)) })
     }
 
     /// The protection domain that all ids on this device share unless told otherwise. Made at
-    /// first use, freed when nobody uses it any more.
+    /// first use, freed when the device is closed.
     ///
     /// # Errors
     ///
     /// As [`Context::alloc_pd`].
     pub fn default_pd(&self) -> Result<Pd> {
-        static DEFAULTS: Mutex<Vec<Weak<KernelObject>>> = Mutex::new(Vec::new());
-        // Held while making one, so that two threads at first use get the same.
-        let mut defaults = DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner);
-        defaults.retain(|default| default.strong_count() > 0);
-        let mut alive = defaults.iter().filter_map(Weak::upgrade);
-        if let Some(object) = alive.find(|object| object.context().same_as(self)) {
-            return Ok(Pd(object));
-        }
-        let pd = self.alloc_pd()?;
-        defaults.push(Arc::downgrade(&pd.0));
-        Ok(pd)
+        let handle = self.default_pd_handle(|| alloc(self))?;
+        Ok(Pd { context: self.clone(), handle, object: None })
     }
+}
+
+fn alloc(context: &Context) -> Result<u32> {
+    let response: uverbs::AllocPdResp = context
+        .command(uverbs::Command::ALLOC_PD, &uverbs::AllocPd::default(), DriverData::default())
+        .map_err(|error| Error::from_os("alloc_pd", &error))?;
+    Ok(response.pd_handle)
 }
 
 impl Pd {
     /// The device of the domain.
     pub fn context(&self) -> &Context {
-        self.0.context()
+        &self.context
     }
 
-    /// Frees the domain now.
+    /// Frees the domain now; the shared one of [`Context::default_pd`] stays.
     ///
     /// # Errors
     ///
@@ -69,10 +65,15 @@ impl Pd {
     /// freed after the last of them.
     #[doc(alias = "ibv_dealloc_pd")]
     pub fn dealloc(self) -> Result<()> {
-        self.0.destroy().map(drop)
+        self.object.as_ref().map_or(Ok(()), |object| object.destroy().map(drop))
     }
 
-    pub(super) fn object(&self) -> &Arc<KernelObject> {
-        &self.0
+    pub(super) fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// What an object made in the domain has to keep alive.
+    pub(super) fn parents(&self) -> Vec<Arc<KernelObject>> {
+        self.object.iter().cloned().collect()
     }
 }

@@ -69,10 +69,12 @@ impl Qp {
         require_data_path(operation, context)?;
 
         let mut answer = Answer::default();
-        let handles = [attr.pd.object(), send_cq.object(), recv_cq.object()];
-        create(context, handles.map(|object| object.handle()), attr, &mut answer)
+        let cqs = [send_cq.object(), recv_cq.object()];
+        let handles = [attr.pd.handle(), cqs[0].handle(), cqs[1].handle()];
+        create(context, handles, attr, &mut answer)
             .map_err(|error| Error::from_os(operation, &error))?;
-        let parents = handles.map(Arc::clone).to_vec();
+        let mut parents = attr.pd.parents();
+        parents.extend(cqs.map(Arc::clone));
         let object = KernelObject::new(ObjectKind::QueuePair, context, answer.handle, parents);
 
         let map = |mmap: rxe::MmapInfo| {
