@@ -88,6 +88,7 @@ start_vm() {
     make_run_archive "$name" "$2"
     shift 2
     console=$(console_log "$name")
+    rm -f "$run_dir"/{output,status,stopped}-"$name" # of an earlier try
     mkfifo "$run_dir/output-$name"
     local arguments=(
         -nodefaults -no-user-config -display none -no-reboot
@@ -126,6 +127,24 @@ console_log() {
 # Lines of the kernel's log that mean it has a bug or is in trouble.
 kernel_trouble='BUG:|WARNING:|Oops|general protection fault|Kernel panic|KFENCE|UBSAN|KASAN|blocked for more than|soft lockup'
 
+# QEMU's emulation sometimes loses a race with a kernel that patches its own code while another CPU runs it. No real
+# machine ends in this Oops.
+emulation_race='Oops: int3:'
+
+# True when that race stopped a VM before any command had started, so that nothing speaks against another try.
+# lost_at_boot NAME...
+lost_at_boot() {
+    local name console lost=1
+    [[ $accel == tcg ]] || return 1
+    for name in "$@"; do
+        console=$vm_dir/console-${run_dir##*.}-$name.log
+        ! grep -q '^init: ready' "$console" || return 1
+        ! grep -q "$emulation_race" "$console" || lost=0
+    done
+    ((lost == 0)) || return 1
+    say "the guest's kernel died while booting of a race in QEMU's emulation; booting again"
+}
+
 # Prints the exit code of a VM that has ended, and says why when it is not the command's own.
 # judge NAME CODE-OF-QEMU
 judge() {
@@ -134,6 +153,7 @@ judge() {
     if grep -Eq "$kernel_trouble" "$console"; then
         say "the kernel of VM $name is in trouble ($console):"
         grep -E -m 1 -A 60 "$kernel_trouble" "$console" | tr -d '\r' >&2
+        ! grep -q "$emulation_race" "$console" || say "(this Oops is a known race in QEMU's emulation: run it again)"
         echo "$EXIT_GUEST_DIED"
     elif [[ $status ]]; then
         echo "$status"
@@ -168,59 +188,54 @@ announce() {
     say "booting $guest_release (${accel^^}${icount:+, icount}${two:+, two VMs}, $about)"
 }
 
+# How often a guest is booted when QEMU loses it at boot.
+boot_tries=3
+
 run_one() {
-    local code=0 reader
+    local code try
     if [[ $script ]]; then
         { echo "set -- $(quote ${command[@]+"${command[@]}"})"; cat "$script"; } >"$run_dir/command"
     else
         echo "exec $(quote "${command[@]}")" >"$run_dir/command"
     fi
     announce
-    start_vm vm "$run_dir/command"
-    cat "$run_dir/output-vm" &
-    reader=$!
-    wait "${vm_pids[0]}" || code=$?
-    vm_pids=()
-    wait "$reader" || true
+    for ((try = 1; try <= boot_tries; try++)); do
+        try_one
+        lost_at_boot vm || break
+    done
     unpack_fetched vm
     code=$(judge vm "$code")
     judged=yes
     exit "$code"
 }
 
-# How long a VM may go on after the other one has failed.
+# Boots the VM and waits for its end; sets `code` to QEMU's exit code.
+try_one() {
+    local reader
+    code=0
+    start_vm vm "$run_dir/command"
+    cat "$run_dir/output-vm" &
+    reader=$!
+    wait "${vm_pids[0]}" || code=$?
+    vm_pids=()
+    wait "$reader" || true
+}
+
+# How long a VM may go on after the other one has failed, in seconds.
 grace=15
 
 run_two() {
-    local wire name peer number=0 code codes=(0 0) readers=() result=0
+    local name code result=0 try
     qemu-system-x86_64 -netdev help 2>&1 | grep -qx dgram ||
         die "$EXIT_SKIP" "this QEMU cannot join two VMs by unix sockets (-netdev dgram came with 7.2)"
-    wire=$(mktemp -d "${TMPDIR:-/tmp}/vm-wire.XXXXXX") # a unix socket's path must be short
-    ln -s "$wire" "$run_dir/wire"
     announce
+    for ((try = 1; try <= boot_tries; try++)); do
+        try_two
+        lost_at_boot A B || break
+    done
     for name in A B; do
-        [[ $name == A ]] && peer=B || peer=A
-        printf '%s\n' "${command[number]}" >"$run_dir/command-$name"
-        number=$((number + 1))
-        start_vm "$name" "$run_dir/command-$name" \
-            -netdev "dgram,id=wire,local.type=unix,local.path=$wire/$name,remote.type=unix,remote.path=$wire/$peer" \
-            -device "virtio-net-pci,netdev=wire,mac=52:54:00:00:00:0$number"
-        sed -u "s/^/$name| /" "$run_dir/output-$name" &
-        readers+=($!)
-    done
-    wait_for_both
-    for number in 0 1; do
-        code=0
-        wait "${vm_pids[number]}" || code=$?
-        codes[number]=$code
-    done
-    vm_pids=()
-    wait "${readers[@]}" || true
-    rm -rf "$wire"
-    for number in 0 1; do
-        name=$( ((number == 0)) && echo A || echo B)
         unpack_fetched "$name"
-        code=$(judge "$name" "${codes[number]}")
+        code=$(judge "$name" "${codes[$name]}")
         ((code == 0)) || say "VM $name: exit code $code"
         ((result != 0)) || result=$code
     done
@@ -228,13 +243,43 @@ run_two() {
     exit "$result"
 }
 
+# Boots both VMs and waits for their end; sets `codes` to QEMU's exit codes.
+try_two() {
+    local wire name peer number=0 code readers=()
+    local -A pids=()
+    declare -gA codes=([A]=0 [B]=0)
+    wire=$(mktemp -d "${TMPDIR:-/tmp}/vm-wire.XXXXXX") # a unix socket's path must be short
+    ln -sfn "$wire" "$run_dir/wire"
+    for name in A B; do
+        [[ $name == A ]] && peer=B || peer=A
+        printf '%s\n' "${command[number]}" >"$run_dir/command-$name"
+        number=$((number + 1))
+        start_vm "$name" "$run_dir/command-$name" \
+            -netdev "dgram,id=wire,local.type=unix,local.path=$wire/$name,remote.type=unix,remote.path=$wire/$peer" \
+            -device "virtio-net-pci,netdev=wire,mac=52:54:00:00:00:0$number"
+        pids[$name]=${vm_pids[-1]}
+        sed -u "s/^/$name| /" "$run_dir/output-$name" &
+        readers+=($!)
+    done
+    wait_for_both "${pids[A]}" "${pids[B]}"
+    for name in A B; do
+        code=0
+        wait "${pids[$name]}" || code=$?
+        codes[$name]=$code
+    done
+    vm_pids=()
+    wait "${readers[@]}" || true
+    rm -rf "$wire"
+}
+
 # True when a VM's command has ended, or QEMU has: ended NAME PID
 ended() { [[ -s $run_dir/status-$1 ]] || ! kill -0 "$2" 2>/dev/null; }
 failed() { [[ $(cat "$run_dir/status-$1" 2>/dev/null) != 0 ]]; }
 
 # Returns when both commands have ended, or one `grace` seconds after the other has failed, and stops the VMs.
+# wait_for_both PID-OF-A PID-OF-B
 wait_for_both() {
-    local a=${vm_pids[0]} b=${vm_pids[1]} deadline=
+    local a=$1 b=$2 deadline=
     until ended A "$a" && ended B "$b"; do
         if { ended A "$a" && failed A; } || { ended B "$b" && failed B; }; then
             deadline=${deadline:-$((SECONDS + grace))}

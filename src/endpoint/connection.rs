@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cm::{CmId, Event, EventChannel};
 use crate::error::{Error, ErrorKind, Result};
@@ -37,6 +37,7 @@ pub struct Connection {
     /// Completions that came while a call waited for another one.
     set_aside: SetAside,
     timeout: Option<Duration>,
+    spin: Duration,
     ended: Option<Error>,
 }
 
@@ -71,6 +72,7 @@ impl Connection {
         completions: CompletionChannel,
         cq: Cq,
         qp: Qp,
+        spin: Duration,
     ) -> Self {
         let capabilities = qp.capabilities();
         let (send, recv) = qp.split();
@@ -88,6 +90,7 @@ impl Connection {
             waited_for: 0,
             set_aside: SetAside::default(),
             timeout: None,
+            spin,
             ended: None,
         }
     }
@@ -299,10 +302,25 @@ impl Connection {
         if self.armed {
             return Ok(None);
         }
+        if let Some(completion) = self.spin(wanted) {
+            return Ok(Some(completion));
+        }
         self.cq.arm(false)?;
         self.armed = true;
         // What came before the queue was armed gives no event.
         Ok(self.poll(wanted))
+    }
+
+    /// Polls for a while: an answer that is on its way costs less so than by a wake-up.
+    fn spin(&mut self, wanted: Wanted) -> Option<Completion> {
+        let start = Instant::now();
+        while start.elapsed() < self.spin {
+            std::hint::spin_loop();
+            if let Some(completion) = self.poll(wanted) {
+                return Some(completion);
+            }
+        }
+        None
     }
 
     /// Empties the completion queue up to the completion that is wanted.

@@ -20,6 +20,7 @@ pub struct Settings {
     pub(super) segments: u32,
     pub(super) max_inline: u32,
     pub(super) connect_timeout: Duration,
+    pub(super) spin: Duration,
     pub(super) param: ConnParam,
 }
 
@@ -39,6 +40,7 @@ impl Settings {
             segments: 4,
             max_inline: 64,
             connect_timeout: Duration::from_secs(10),
+            spin: Duration::from_micros(20),
             // One retry less than the C library's 7, which rxe takes for "for ever": a peer's
             // machine that vanishes must not keep a send waiting for all time.
             param: ConnParam::new().retry_count(6),
@@ -72,6 +74,13 @@ impl Settings {
     /// How long making a connection may take, from the address to the handshake's end.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long a waiting call polls before it sleeps; 20 µs at first. Longer saves wake-ups and
+    /// costs processor time.
+    pub fn spin(mut self, time: Duration) -> Self {
+        self.spin = time;
         self
     }
 

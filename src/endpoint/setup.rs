@@ -34,7 +34,7 @@ impl Prepared {
     ) -> Result<Self> {
         let pd = id.protection_domain()?;
         let context = pd.context();
-        let completions = context.completion_channel()?;
+        let completions = context.private_completion_channel()?;
         // Devices round depths up, to less than twice what was asked for.
         let room = (settings.send_depth.saturating_add(settings.recv_depth)).saturating_mul(2);
         let cq = context.completion_queue(room).channel(&completions).build()?;
@@ -48,7 +48,8 @@ impl Prepared {
                 .max_recv_sge(settings.segments)
                 .max_inline_data(settings.max_inline),
         )?;
-        let connection = Connection::new(channel, id, pd, completions, cq, qp);
+        let connection =
+            Connection::new(channel, id, pd, completions, cq, qp, settings.spin);
         Ok(Self { connection, settings: settings.clone(), side, deadline })
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollTimeout};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
-use nix::sys::socket::{MsgFlags, NetlinkAddr, recv, sendto};
+use nix::sys::socket::{MsgFlags, NetlinkAddr, sendto};
 use rdmacm_kernel_abi::{netlink, uverbs::ioctl};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -108,12 +108,11 @@ impl Kernel for Linux {
     ) -> io::Result<()> {
         let socket = rdma_netlink_socket()?;
         sendto(socket.as_raw_fd(), requests, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
-        // The kernel cuts a dump into datagrams of at most this size.
-        let mut buffer = [0; 16 * 1024];
         while count > 0 {
-            let received = receive(socket.as_fd(), &mut buffer)?;
-            let answered = each_netlink_message(&buffer[..received], each)?;
-            count = count.saturating_sub(answered);
+            for datagram in receive(socket.as_fd())? {
+                let answered = each_netlink_message(&datagram, each)?;
+                count = count.saturating_sub(answered);
+            }
         }
         Ok(())
     }
@@ -179,13 +178,47 @@ fn rdma_netlink_socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
-    loop {
-        match recv(socket.as_raw_fd(), buffer, MsgFlags::empty()) {
-            Err(nix::Error::EINTR) => {}
-            result => return Ok(result?),
+/// The datagrams that wait at a netlink socket, two at most. The kernel answers before the request
+/// returns, so that nothing there means that nothing comes.
+fn receive(socket: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
+    // The kernel cuts a dump into datagrams of at most this size.
+    const LONGEST: usize = 16 * 1024;
+    let mut datagrams = vec![vec![0u8; LONGEST]; 2];
+    let mut iovecs = [0, 1].map(|index: usize| libc::iovec {
+        iov_base: datagrams[index].as_mut_ptr().cast(),
+        iov_len: LONGEST,
+    });
+    let mut headers = [0, 1].map(|index: usize| {
+        // SAFETY: all fields of the record are numbers and pointers, for which zero is valid.
+        let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        header.msg_hdr.msg_iov = &raw mut iovecs[index];
+        header.msg_hdr.msg_iovlen = 1;
+        header
+    });
+    let received = loop {
+        // SAFETY: two records, each with one buffer of the length it says, all alive and ours.
+        let received = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                headers.len() as u32,
+                libc::MSG_DONTWAIT,
+                ptr::null_mut(),
+            )
+        };
+        if received >= 0 {
+            break received as usize;
         }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    };
+    datagrams.truncate(received);
+    for (datagram, header) in datagrams.iter_mut().zip(&headers) {
+        datagram.truncate(header.msg_len as usize);
     }
+    Ok(datagrams)
 }
 
 /// Hands on each message of one datagram. Returns how many requests it finished answering.

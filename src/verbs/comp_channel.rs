@@ -33,18 +33,25 @@ impl Context {
     /// When the process has no descriptor left or the device is gone.
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn completion_channel(&self) -> Result<CompletionChannel> {
-        let failed = |error: std::io::Error| Error::from_os("create_comp_channel", &error);
+        let channel = self.private_completion_channel()?;
+        // Another thread may take the event that a wait was told of.
+        self.kernel()
+            .set_nonblocking(channel.as_fd())
+            .map_err(|error| Error::from_os("create_comp_channel", &error))?;
+        Ok(channel)
+    }
+
+    /// A completion channel whose one user reads it only when it is readable.
+    pub(crate) fn private_completion_channel(&self) -> Result<CompletionChannel> {
         let response: uverbs::CreateCompChannelResp = self
             .command(
                 uverbs::Command::CREATE_COMP_CHANNEL,
                 &uverbs::CreateCompChannel::default(),
                 DriverData::default(),
             )
-            .map_err(failed)?;
+            .map_err(|error| Error::from_os("create_comp_channel", &error))?;
         // SAFETY: the answer to this command is a descriptor that the kernel made for us just now.
         let fd = unsafe { adopt_fd(response.fd) };
-        // Another thread may take the event that a wait was told of.
-        self.kernel().set_nonblocking(fd.as_fd()).map_err(failed)?;
         Ok(CompletionChannel(Arc::new(ChannelInner { fd, context: self.clone() })))
     }
 }
