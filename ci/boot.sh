@@ -30,7 +30,7 @@ choose_accelerator() {
     accel=tcg
     if [[ -w /dev/kvm ]]; then
         say "probing KVM by booting with it"
-        if "${BASH_SOURCE[-1]}" --accel kvm --device none --timeout 60 -- true >"$vm_dir/kvm-probe.log" 2>&1; then
+        if "${BASH_SOURCE[-1]}" --accel kvm --device none --timeout 20 -- true >"$vm_dir/kvm-probe.log" 2>&1; then
             accel=kvm
         fi
     fi
@@ -125,7 +125,8 @@ console_log() {
 }
 
 # Lines of the kernel's log that mean it has a bug or is in trouble.
-kernel_trouble='BUG:|WARNING:|Oops|general protection fault|Kernel panic|KFENCE|UBSAN|KASAN|blocked for more than|soft lockup'
+kernel_trouble='BUG:|WARNING:|Oops|general protection fault|Kernel panic|KFENCE|UBSAN|KASAN|blocked for more than'
+kernel_trouble+='|soft lockup|unregister_netdevice: waiting for'
 
 # QEMU's emulation sometimes loses a race with a kernel that patches its own code while another CPU runs it. No real
 # machine ends in this Oops.

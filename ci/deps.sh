@@ -70,7 +70,7 @@ main() {
     # An apt list that is empty or old names versions that are gone: refresh it when the plan cannot be made from it.
     if ! apt-get install -s --no-install-recommends "${packages[@]}" >/dev/null 2>&1; then
         say "refreshing the apt index"
-        apt-get update -q >&2
+        apt-get update -qq >&2
     fi
     check_simulation "${packages[@]}"
     say "installing ${packages[*]}"
@@ -79,7 +79,7 @@ main() {
         if apt-get install -y -q --no-install-recommends "${packages[@]}" >"$vm_dir/deps.log" 2>&1; then
             return 0
         fi
-        ((try == 2)) || apt-get update -q >&2
+        ((try == 2)) || apt-get update -qq >&2
     done
     tail -n 20 "$vm_dir/deps.log" >&2
     die "$EXIT_NO_DEPS" "apt-get could not install: ${packages[*]}"
