@@ -37,7 +37,7 @@ build_userland() {
     [[ ! -e $guest_userland ]] || return 0
 
     say "building the guest's programs"
-    rm -f "$vm_dir"/userland-*.cpio
+    prune "$vm_dir"/userland-*.cpio
     work=$(mktemp -d "$run_dir/work.XXXXXX")
     mkdir -p "$work"/{programs,libraries,root}
     for deb in $debs; do
@@ -129,7 +129,7 @@ build_kernel() {
     guest_modules_cpio=$dir/modules.cpio
     [[ ! -e $guest_modules_cpio ]] || return 0
 
-    rm -rf "$vm_dir/kernel-$guest_release"-*
+    prune "$vm_dir/kernel-$guest_release"-*
     work=$(mktemp -d "$run_dir/work.XXXXXX")
     mkdir -p "$dir" "$work"/{package,root}
     unpack_kernel "$source" "$guest_release" "$work/package"

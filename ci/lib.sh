@@ -49,3 +49,9 @@ with_lock() {
     "$@"
     exec {fd}>&-
 }
+
+# Removes all but the newest three of the given files or folders: another work tree may share the cache and use one.
+prune() {
+    # shellcheck disable=SC2012  # our own file names
+    ls -td "$@" 2>/dev/null | tail -n +4 | xargs -r rm -rf
+}
