@@ -344,6 +344,9 @@ impl Drop for IdInner {
         // that is still refused, or whose queue pair is, goes with its channel.
         if self.destroy(&mut state).is_err() && self.destroy(&mut state).is_err() {
             ids().remove(self.key);
+            if let Some(key) = state.qp.take() {
+                qp_table::abandon(key);
+            }
         }
     }
 }
