@@ -15,6 +15,9 @@ mod id;
 mod resolve;
 mod transition;
 
+#[cfg(test)]
+mod tests;
+
 pub use channel::EventChannel;
 pub use conn_param::ConnParam;
 pub use event::{ConnectRequest, ConnectionData, Event, IdEvent, RejectReason, Status};

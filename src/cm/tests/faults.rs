@@ -1,0 +1,119 @@
+//! Every call of a connection's life refused: once, or from some call on for good.
+
+use super::pair;
+use crate::sys::twin::{Call, Twin};
+
+const ERRNOS: [i32; 5] = [
+    libc::ENOMEM,
+    libc::EINVAL,
+    libc::EINTR,
+    libc::EIO,
+    libc::EACCES,
+];
+
+/// What a refused call leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// The caller gets an error that names the errno.
+    Surfaces,
+    /// The call is made again, and the caller notices nothing.
+    Repeated,
+    /// The caller notices nothing, and the call is not made again.
+    Passed,
+}
+
+/// What is right for each call. Whatever is not named here has to surface.
+fn right_outcome(call: &Call, errno: i32) -> Outcome {
+    use rdmacm_kernel_abi::ucma::Command::GetEvent;
+    match (call, errno) {
+        // Waiting goes on after a signal, and so does what ends it.
+        (Call::Poll | Call::Read | Call::Cm(GetEvent, _), libc::EINTR) => Outcome::Repeated,
+        // The requests are in the queue already: the doorbell must not be lost.
+        (Call::Doorbell(_), libc::EINTR) => Outcome::Repeated,
+        // sysfs tells the same.
+        (Call::Netlink, _) => Outcome::Passed,
+        // The device was removed and took the object with it.
+        (call, libc::EIO) if call.is_verbs_destroy() => Outcome::Passed,
+        // By a drop, which has nobody to tell.
+        (call, _) if call.is_destroy() => Outcome::Repeated,
+        _ => Outcome::Surfaces,
+    }
+}
+
+#[test]
+fn a_connections_life_leaves_nothing_behind() {
+    let twin = Twin::new();
+    pair::live(&twin, twin.registry()).unwrap();
+    twin.assert_clean();
+}
+
+#[test]
+fn each_call_refused_once() {
+    for errno in ERRNOS {
+        let calls = (0..).take_while(|skip| refuse_one(*skip, errno)).count();
+        assert!(calls > 80, "{calls} calls were refused");
+    }
+}
+
+/// Refuses one call of a connection's life. False when the life has fewer calls.
+fn refuse_one(skip: usize, errno: i32) -> bool {
+    let twin = Twin::new();
+    twin.fail(skip, errno, |_| true);
+    let outcome = pair::live(&twin, twin.registry());
+    let [call] = &*twin.refused() else {
+        return false;
+    };
+    let made_again = twin
+        .calls()
+        .iter()
+        .skip(skip)
+        .filter(|later| *later == call)
+        .count()
+        > 1;
+    let told = outcome
+        .as_ref()
+        .err()
+        .map(|error| (error.errno(), error.to_string().len() > 20));
+    match right_outcome(call, errno) {
+        Outcome::Surfaces => assert_eq!(told, Some((Some(errno), true)), "{call:?}: {outcome:?}"),
+        Outcome::Repeated => assert!(outcome.is_ok() && made_again, "{call:?}: {outcome:?}"),
+        Outcome::Passed => assert!(outcome.is_ok(), "{call:?}: {outcome:?}"),
+    }
+    twin.assert_clean();
+    true
+}
+
+#[test]
+fn everything_refused_from_some_call_on() {
+    for errno in ERRNOS {
+        let calls = (0..).take_while(|skip| refuse_from(*skip, errno)).count();
+        assert!(calls > 80, "{calls} calls were the first");
+    }
+}
+
+/// Refuses all calls from one on. What cannot be destroyed has to go with its file.
+fn refuse_from(skip: usize, errno: i32) -> bool {
+    let twin = Twin::new();
+    let mut to_come = skip;
+    twin.fail_from(0, errno, move |call| {
+        let is_late = to_come == 0;
+        to_come = to_come.saturating_sub(1);
+        // Signals without end keep a wait for ever, and rightly so.
+        is_late && !is_repeated_for_ever(call, errno)
+    });
+    let outcome = pair::live(&twin, twin.registry());
+    let refused = twin.refused();
+    let Some(first) = refused.first() else {
+        return false;
+    };
+    if right_outcome(first, errno) == Outcome::Surfaces {
+        assert!(outcome.is_err(), "{first:?}");
+    }
+    drop(outcome);
+    twin.assert_nothing_left();
+    true
+}
+
+fn is_repeated_for_ever(call: &Call, errno: i32) -> bool {
+    right_outcome(call, errno) == Outcome::Repeated && !call.is_destroy()
+}

@@ -1,0 +1,4 @@
+//! The connection manager on the scripted kernel.
+
+mod faults;
+mod pair;

@@ -1,0 +1,536 @@
+//! The connection manager: ids, their addresses and the events about them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem::offset_of;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+
+use rdmacm_kernel_abi::sockaddr::{SockaddrIn, SockaddrIn6, SockaddrStorage};
+use rdmacm_kernel_abi::ucma::{self, Command, ConnParam, EventType};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+
+use super::files::{FileId, QueuedEvent};
+use super::{Outcome, World};
+use crate::sys::WriteCommand;
+
+/// Nobody has this address: resolving it times out.
+pub(crate) const SILENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 99));
+/// This address is reached, but through no RDMA device.
+pub(crate) const WITHOUT_RDMA: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 7, 7));
+
+/// A connection id.
+#[derive(Debug)]
+pub(super) struct Id {
+    /// The channel it is on.
+    pub file: FileId,
+    /// The program's cookie; 0 until the program has accepted.
+    pub cookie: u64,
+    pub phase: Phase,
+    pub local: Option<SocketAddr>,
+    pub remote: Option<SocketAddr>,
+    /// Index of its device.
+    pub device: Option<u32>,
+    pub is_device_gone: bool,
+    /// The id at the other end, while that has one.
+    pub peer: Option<u32>,
+    /// Number of its queue pair, once it connects or accepts.
+    pub qp_num: u32,
+    /// Events that the program has read.
+    reported: u32,
+}
+
+/// Where an id is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Idle,
+    Bound,
+    AddressResolved,
+    RouteResolved,
+    Listening,
+    /// Active: asked, no answer yet.
+    Connecting,
+    /// Active: the peer has accepted.
+    Answered,
+    /// Passive: not answered yet.
+    Requested,
+    /// Passive: accepted, the peer has not completed.
+    Accepted,
+    Established,
+    /// This side has disconnected, the peer not yet.
+    Disconnecting,
+    /// The peer has disconnected, this side not yet.
+    PeerDisconnected,
+    Closed,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Ids(pub BTreeMap<u32, Id>);
+
+impl Ids {
+    /// Handles count from 0 upward and are used again at once.
+    pub(super) fn insert(&mut self, file: FileId, cookie: u64) -> u32 {
+        let is_free = |handle: &u32| !self.0.contains_key(handle);
+        let handle = (0..).find(is_free).expect("a test makes few ids");
+        let id = Id {
+            file,
+            cookie,
+            phase: Phase::Idle,
+            local: None,
+            remote: None,
+            device: None,
+            is_device_gone: false,
+            peer: None,
+            qp_num: 0,
+            reported: 0,
+        };
+        self.0.insert(handle, id);
+        handle
+    }
+
+    pub(super) fn get(&mut self, handle: u32) -> Outcome<&mut Id> {
+        self.0.get_mut(&handle).ok_or(libc::ENOENT)
+    }
+
+    /// The id, if commands through `file` may reach it.
+    fn on_file(&mut self, file: FileId, handle: u32) -> Outcome<&mut Id> {
+        let id = self.get(handle)?;
+        if id.file == file {
+            Ok(id)
+        } else {
+            Err(libc::EINVAL)
+        }
+    }
+}
+
+impl World {
+    /// Carries a command of the connection manager out.
+    pub(super) fn cm(
+        &mut self,
+        file: FileId,
+        fd: BorrowedFd<'_>,
+        command: Command,
+        written: WriteCommand<'_>,
+    ) -> Outcome {
+        let (header, body) = written.request.split_at(size_of::<ucma::CommandHeader>());
+        let announced = u16::from_ne_bytes([header[4], header[5]]);
+        if usize::from(announced) != body.len() {
+            return Err(libc::EINVAL);
+        }
+        let mut answer = Answer {
+            room: written.response,
+        };
+        use Command as C;
+        match command {
+            C::CreateId => self.create_id(file, &parse(body)?, &mut answer),
+            C::DestroyId => self.destroy_id(file, &parse(body)?, &mut answer),
+            C::Bind => self.bind(file, &parse(body)?),
+            C::ResolveAddr => self.resolve_addr(file, &parse(body)?),
+            C::ResolveRoute => self.resolve_route(file, &parse(body)?),
+            C::Query => self.query(file, &parse(body)?, &mut answer),
+            C::Listen => self.listen(file, &parse(body)?),
+            C::Connect => self.connect(file, &parse(body)?),
+            C::Accept => self.accept(file, &parse(body)?),
+            C::Reject => self.reject(file, &parse(body)?),
+            C::Disconnect => self.disconnect(file, &parse(body)?),
+            C::InitQpAttr => self.init_qp_attr(file, &parse(body)?, &mut answer),
+            C::GetEvent => self.get_event(file, fd, &mut answer),
+            C::MigrateId => self.migrate(file, &parse(body)?, &mut answer),
+            _ => Err(libc::EINVAL),
+        }
+    }
+
+    fn create_id(
+        &mut self,
+        file: FileId,
+        request: &ucma::CreateId,
+        answer: &mut Answer<'_>,
+    ) -> Outcome {
+        answer.check(offset_of!(ucma::CreateId, response))?;
+        if request.ps != ucma::PortSpace::TCP.0 {
+            return Err(libc::EINVAL);
+        }
+        let id = self.ids.insert(file, request.uid);
+        answer.put(&ucma::CreateIdResp { id })
+    }
+
+    fn destroy_id(
+        &mut self,
+        file: FileId,
+        request: &ucma::DestroyId,
+        answer: &mut Answer<'_>,
+    ) -> Outcome {
+        answer.check(offset_of!(ucma::DestroyId, response))?;
+        let connected = self.ids.on_file(file, request.id)?.qp_num;
+        let owned = self.owned_qps.get(&request.id).copied();
+        let is_its = |number: u32| number == connected || Some(number) == owned;
+        let has_qp = self.objects.qps().any(|(_, qp)| is_its(qp.number));
+        if has_qp {
+            self.violation("an id was destroyed before its queue pair");
+        }
+        let events_reported = self.remove_id(request.id);
+        answer.put(&ucma::DestroyIdResp { events_reported })
+    }
+
+    /// Destroys an id. Returns how many events of it were read.
+    fn remove_id(&mut self, handle: u32) -> u32 {
+        let Ok(id) = self.ids.get(handle) else {
+            return 0;
+        };
+        let file = id.file;
+        self.owned_qps.remove(&handle);
+        self.leave_connection(handle);
+        self.drop_events(file, handle);
+        self.ids.0.remove(&handle).map_or(0, |id| id.reported)
+    }
+
+    /// Forgets the unread events of an id, and the requests among them.
+    fn drop_events(&mut self, file: FileId, owner: u32) {
+        let Ok(events) = self.files.events(file) else {
+            return;
+        };
+        let gone = take_of(events, owner);
+        for child in gone.into_iter().filter_map(|event| event.child) {
+            self.remove_id(child);
+        }
+    }
+
+    /// The program has closed a channel: the kernel destroys what is left on it.
+    pub(super) fn close_cm(&mut self, file: FileId) {
+        // Requests that nobody fetched are nobody's to destroy.
+        let unread: Vec<u32> = match self.files.events(file) {
+            Ok(events) => events.iter().filter_map(|event| event.child).collect(),
+            Err(_) => Vec::new(),
+        };
+        let left: Vec<u32> = self
+            .ids
+            .0
+            .iter()
+            .filter(|(_, id)| id.file == file)
+            .map(|(id, _)| *id)
+            .collect();
+        for handle in left {
+            if !unread.contains(&handle) {
+                self.reclaimed.push(format!(
+                    "a channel was closed with {:?}",
+                    self.ids.0[&handle]
+                ));
+            }
+            self.remove_id(handle);
+        }
+    }
+
+    fn bind(&mut self, file: FileId, request: &ucma::Bind) -> Outcome {
+        let address = decode(&request.addr, request.addr_size)?;
+        if self.alive(file, request.id)?.phase != Phase::Idle {
+            return Err(libc::EINVAL);
+        }
+        self.bind_to(request.id, address)
+    }
+
+    fn bind_to(&mut self, handle: u32, mut address: SocketAddr) -> Outcome {
+        let device = self.device_of_ip(address.ip());
+        let is_wildcard = address.ip().is_unspecified();
+        if device.is_none() && !is_wildcard && !address.ip().is_loopback() {
+            return Err(libc::EADDRNOTAVAIL);
+        }
+        if address.port() == 0 {
+            address.set_port(self.free_port());
+        } else if self.is_port_taken(address.port()) {
+            return Err(if is_wildcard {
+                libc::EADDRNOTAVAIL
+            } else {
+                libc::EADDRINUSE
+            });
+        }
+        let id = self.ids.get(handle)?;
+        (id.local, id.device, id.phase) = (Some(address), device, Phase::Bound);
+        Ok(())
+    }
+
+    fn is_port_taken(&self, port: u16) -> bool {
+        let bound = [Phase::Bound, Phase::Listening];
+        self.ids.0.values().any(|id| {
+            bound.contains(&id.phase) && id.local.is_some_and(|local| local.port() == port)
+        })
+    }
+
+    fn free_port(&self) -> u16 {
+        (40_000..)
+            .find(|port| !self.is_port_taken(*port))
+            .expect("a test binds few ports")
+    }
+
+    fn resolve_addr(&mut self, file: FileId, request: &ucma::ResolveAddr) -> Outcome {
+        let peer = decode(&request.dst_addr, request.dst_size)?;
+        let source = match request.src_size {
+            0 => None,
+            size => Some(decode(&request.src_addr, size)?),
+        };
+        let id = self.alive(file, request.id)?;
+        if ![Phase::Idle, Phase::Bound].contains(&id.phase) {
+            return Err(libc::EINVAL);
+        }
+        if let Some(source) = source {
+            if source.is_ipv4() != peer.is_ipv4() {
+                return Err(libc::EINVAL);
+            }
+            self.bind_to(request.id, source)?;
+        }
+        let device = self.device_of_ip(peer.ip());
+        let outcome = match device {
+            Some(_) => 0,
+            None if peer.ip() == SILENT => -libc::ETIMEDOUT,
+            None if peer.ip() == WITHOUT_RDMA => -libc::ENODEV,
+            None => return Err(libc::ENETUNREACH),
+        };
+        let port = self.free_port();
+        let id = self.ids.get(request.id)?;
+        id.remote = Some(peer);
+        if outcome != 0 {
+            self.emit(request.id, EventType::ADDR_ERROR, outcome, None);
+            return Ok(());
+        }
+        id.phase = Phase::AddressResolved;
+        // The twin's network is one machine: the way to an address begins at that address.
+        id.device = id.device.or(device);
+        id.local = id.local.or(Some(SocketAddr::new(peer.ip(), port)));
+        self.emit(request.id, EventType::ADDR_RESOLVED, 0, None);
+        Ok(())
+    }
+
+    fn resolve_route(&mut self, file: FileId, request: &ucma::ResolveRoute) -> Outcome {
+        let id = self.alive(file, request.id)?;
+        if id.phase != Phase::AddressResolved || request.timeout_ms == 0 {
+            return Err(libc::EINVAL);
+        }
+        id.phase = Phase::RouteResolved;
+        self.emit(request.id, EventType::ROUTE_RESOLVED, 0, None);
+        Ok(())
+    }
+
+    fn query(&mut self, file: FileId, request: &ucma::Query, answer: &mut Answer<'_>) -> Outcome {
+        answer.check(offset_of!(ucma::Query, response))?;
+        if request.option != ucma::QueryOption::ADDR.0 {
+            return Err(libc::EINVAL);
+        }
+        let id = self.alive(file, request.id)?;
+        let mut response = ucma::QueryAddrResp::default();
+        if let Some(local) = id.local {
+            (response.src_addr, response.src_size) = encode(local);
+        }
+        if let Some(remote) = id.remote {
+            (response.dst_addr, response.dst_size) = encode(remote);
+        }
+        // Without a device the index is 0, which is also a device's.
+        if let Some(index) = id.device {
+            let device = self.device(index)?;
+            response.node_guid = device.guid.into();
+            response.port_num = 1;
+            response.ibdev_index = index;
+        }
+        answer.put(&response)
+    }
+
+    fn listen(&mut self, file: FileId, request: &ucma::Listen) -> Outcome {
+        match self.alive(file, request.id)?.phase {
+            Phase::Bound => {}
+            Phase::Idle => {
+                let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+                self.bind_to(request.id, any)?;
+            }
+            _ => return Err(libc::EINVAL),
+        }
+        self.ids.get(request.id)?.phase = Phase::Listening;
+        Ok(())
+    }
+
+    fn get_event(&mut self, file: FileId, fd: BorrowedFd<'_>, answer: &mut Answer<'_>) -> Outcome {
+        answer.check(offset_of!(ucma::GetEvent, response))?;
+        let events = self.files.events(file)?;
+        let next = events.pop_front();
+        if events.is_empty() {
+            self.files.quiet(file, fd)?;
+        }
+        let event = next.ok_or(libc::EAGAIN)?;
+        if let Ok(owner) = self.ids.get(event.owner) {
+            owner.reported += 1;
+        }
+        answer.put(&event.record)
+    }
+
+    fn migrate(
+        &mut self,
+        file: FileId,
+        request: &ucma::MigrateId,
+        answer: &mut Answer<'_>,
+    ) -> Outcome {
+        answer.check(offset_of!(ucma::MigrateId, response))?;
+        let from = self
+            .files
+            .find_number(request.fd.cast_signed())
+            .map_err(|_| libc::ENOENT)?;
+        let id = self.ids.on_file(from, request.id)?;
+        id.file = file;
+        let events_reported = id.reported;
+        let moved = take_of(self.files.events(from)?, request.id);
+        let has_events = !moved.is_empty();
+        self.files.events(file)?.extend(moved);
+        if has_events {
+            self.files.signal(file);
+        }
+        answer.put(&ucma::MigrateResp { events_reported })
+    }
+
+    /// The id, while its device is there.
+    pub(super) fn alive(&mut self, file: FileId, handle: u32) -> Outcome<&mut Id> {
+        let id = self.ids.on_file(file, handle)?;
+        if id.is_device_gone {
+            Err(libc::ENXIO)
+        } else {
+            Ok(id)
+        }
+    }
+
+    /// Queues an event. Ids that the program has not accepted have none.
+    pub(super) fn emit(
+        &mut self,
+        handle: u32,
+        kind: EventType,
+        status: i32,
+        param: Option<&ConnParam>,
+    ) {
+        let Ok(id) = self.ids.get(handle) else { return };
+        if id.cookie == 0 {
+            return;
+        }
+        let record = record(id.cookie, handle, kind, status, param);
+        let file = id.file;
+        self.queue(
+            file,
+            QueuedEvent {
+                owner: handle,
+                child: None,
+                record,
+            },
+        );
+    }
+
+    pub(super) fn queue(&mut self, file: FileId, event: QueuedEvent) {
+        if let Ok(events) = self.files.events(file) {
+            events.push_back(event);
+            self.files.signal(file);
+        }
+    }
+
+    /// The device that serves an address.
+    fn device_of_ip(&self, ip: IpAddr) -> Option<u32> {
+        let mut present = self.devices.iter().filter(|device| !device.is_gone);
+        present
+            .find(|device| device.ips.contains(&ip))
+            .map(|device| device.index)
+    }
+}
+
+/// Takes the events of one id out of a queue.
+fn take_of(events: &mut VecDeque<QueuedEvent>, owner: u32) -> VecDeque<QueuedEvent> {
+    let all = std::mem::take(events);
+    let (taken, kept) = all.into_iter().partition(|event| event.owner == owner);
+    *events = kept;
+    taken
+}
+
+pub(super) fn record(
+    uid: u64,
+    id: u32,
+    kind: EventType,
+    status: i32,
+    param: Option<&ConnParam>,
+) -> ucma::EventResp {
+    let mut record = ucma::EventResp {
+        uid,
+        id,
+        event: kind.0,
+        status: status.cast_unsigned(),
+        ..FromZeros::new_zeroed()
+    };
+    if let Some(param) = param {
+        let bytes = param.as_bytes();
+        record.param.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
+    }
+    record
+}
+
+/// Where a command's answer goes.
+pub(super) struct Answer<'a> {
+    /// Where in the command the address is, and the room there.
+    room: Option<(usize, &'a mut [u8])>,
+}
+
+impl Answer<'_> {
+    /// An answer whose address is not where the kernel looks for it goes to address 0.
+    pub(super) fn check(&self, at: usize) -> Outcome {
+        let expected = size_of::<ucma::CommandHeader>() + at;
+        match &self.room {
+            Some((offset, _)) if *offset == expected => Ok(()),
+            _ => Err(libc::EFAULT),
+        }
+    }
+
+    pub(super) fn put<T: IntoBytes + Immutable>(&mut self, answer: &T) -> Outcome {
+        let (_, room) = self.room.as_mut().ok_or(libc::ENOSPC)?;
+        room.get_mut(..size_of::<T>())
+            .ok_or(libc::ENOSPC)?
+            .copy_from_slice(answer.as_bytes());
+        Ok(())
+    }
+}
+
+fn parse<T: FromBytes>(body: &[u8]) -> Outcome<T> {
+    T::read_from_bytes(body).map_err(|_| libc::EINVAL)
+}
+
+fn decode(address: &SockaddrStorage, size: u16) -> Outcome<SocketAddr> {
+    let bytes = &address.as_bytes()[..usize::from(size).min(128)];
+    match i32::from(address.family) {
+        libc::AF_INET => {
+            let v4 = SockaddrIn::read_from_bytes(bytes).map_err(|_| libc::EINVAL)?;
+            Ok(SocketAddr::new(
+                Ipv4Addr::from(v4.addr).into(),
+                v4.port.get(),
+            ))
+        }
+        libc::AF_INET6 => {
+            let v6 = SockaddrIn6::read_from_bytes(bytes).map_err(|_| libc::EINVAL)?;
+            Ok(SocketAddr::new(
+                Ipv6Addr::from(v6.addr).into(),
+                v6.port.get(),
+            ))
+        }
+        _ => Err(libc::EINVAL),
+    }
+}
+
+fn encode(address: SocketAddr) -> (SockaddrStorage, u16) {
+    let mut storage = SockaddrStorage::default();
+    let encoded = match address {
+        SocketAddr::V4(v4) => SockaddrIn {
+            family: libc::AF_INET as u16,
+            port: v4.port().into(),
+            addr: v4.ip().octets(),
+            zero: [0; 8],
+        }
+        .as_bytes()
+        .to_vec(),
+        SocketAddr::V6(v6) => SockaddrIn6 {
+            family: libc::AF_INET6 as u16,
+            port: v6.port().into(),
+            flowinfo: 0.into(),
+            addr: v6.ip().octets(),
+            scope_id: v6.scope_id(),
+        }
+        .as_bytes()
+        .to_vec(),
+    };
+    storage.as_mut_bytes()[..encoded.len()].copy_from_slice(&encoded);
+    (storage, encoded.len() as u16)
+}

@@ -1,0 +1,139 @@
+//! The descriptors that the twin hands out.
+//!
+//! Each is one end of a socket pair, so that it can be polled, closed and passed on as any
+//! descriptor. The twin keeps the other end: it writes a byte there to make the descriptor
+//! readable, and reads end-of-file there when the program has closed it.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+use rdmacm_kernel_abi::ucma;
+
+use super::Outcome;
+
+/// Names a file for as long as the twin lives; numbers of descriptors are used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FileId(usize);
+
+/// What a descriptor is open on.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// The connection manager, with the events that wait.
+    Cm(VecDeque<QueuedEvent>),
+    /// A device, with its index, and whether its context was made.
+    Uverbs { device: u32, has_context: bool },
+    /// A completion channel, with the tokens that wait.
+    Completions(VecDeque<u64>),
+    /// Asynchronous events, of which the twin has none.
+    AsyncEvents,
+}
+
+/// An event that nobody has read yet.
+#[derive(Debug)]
+pub(super) struct QueuedEvent {
+    /// Kernel handle of the id that the event is charged to.
+    pub owner: u32,
+    /// The new id that a connection request brings.
+    pub child: Option<u32>,
+    pub record: ucma::EventResp,
+}
+
+#[derive(Debug)]
+struct File {
+    /// The descriptor's number in the process.
+    number: RawFd,
+    /// The twin's end.
+    ours: UnixStream,
+    is_readable: bool,
+    is_open: bool,
+    kind: Kind,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Files(Vec<File>);
+
+impl Files {
+    /// Makes a descriptor.
+    pub(super) fn open(&mut self, kind: Kind) -> io::Result<(FileId, OwnedFd)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let theirs = OwnedFd::from(theirs);
+        let number = theirs.as_raw_fd();
+        self.0.push(File {
+            number,
+            ours,
+            is_readable: false,
+            is_open: true,
+            kind,
+        });
+        Ok((FileId(self.0.len() - 1), theirs))
+    }
+
+    /// The open file behind a descriptor.
+    pub(super) fn find(&self, fd: BorrowedFd<'_>) -> Outcome<FileId> {
+        self.find_number(fd.as_raw_fd())
+    }
+
+    pub(super) fn find_number(&self, number: RawFd) -> Outcome<FileId> {
+        let is_it = |file: &File| file.is_open && file.number == number;
+        self.0.iter().position(is_it).map(FileId).ok_or(libc::EBADF)
+    }
+
+    pub(super) fn kind(&self, file: FileId) -> &Kind {
+        &self.0[file.0].kind
+    }
+
+    pub(super) fn kind_mut(&mut self, file: FileId) -> &mut Kind {
+        &mut self.0[file.0].kind
+    }
+
+    /// The events that wait on a connection manager file.
+    pub(super) fn events(&mut self, file: FileId) -> Outcome<&mut VecDeque<QueuedEvent>> {
+        match self.kind_mut(file) {
+            Kind::Cm(events) => Ok(events),
+            _ => Err(libc::EINVAL),
+        }
+    }
+
+    /// Makes a descriptor readable, if it is not.
+    pub(super) fn signal(&mut self, file: FileId) {
+        let file = &mut self.0[file.0];
+        if !file.is_readable {
+            file.is_readable = file.ours.write(&[1]).is_ok();
+        }
+    }
+
+    /// Makes a descriptor unreadable.
+    pub(super) fn quiet(&mut self, file: FileId, fd: BorrowedFd<'_>) -> Outcome {
+        if std::mem::take(&mut self.0[file.0].is_readable) {
+            nix::unistd::read(fd, &mut [0]).map_err(|errno| errno as i32)?;
+        }
+        Ok(())
+    }
+
+    /// The files that the program has closed since the last call.
+    pub(super) fn take_closed(&mut self) -> Vec<FileId> {
+        let mut closed = Vec::new();
+        for (index, file) in self.0.iter_mut().enumerate() {
+            if file.is_open && is_at_end(&mut file.ours) {
+                file.is_open = false;
+                closed.push(FileId(index));
+            }
+        }
+        closed
+    }
+
+    pub(super) fn open_count(&self) -> usize {
+        self.0.iter().filter(|file| file.is_open).count()
+    }
+}
+
+fn is_at_end(ours: &mut UnixStream) -> bool {
+    match ours.read(&mut [0]) {
+        Ok(_) => true,
+        // Reset: closed with the byte that made it readable unread.
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+    }
+}

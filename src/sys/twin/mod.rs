@@ -1,0 +1,547 @@
+//! A scripted twin of the kernel, for tests that have no RDMA device.
+//!
+//! It stands behind [`Kernel`] in place of the running kernel and models as much of it as the
+//! tests need: the connection manager's file with real handshakes between two ids (`cm`,
+//! `handshake`), a device's file with its objects (`verbs`) and rings in memory (`ring`), requests
+//! that are carried out at the doorbell (`work`), netlink and sysfs (`discovery`).
+//!
+//! A test looks at what was asked ([`Twin::calls`]), has calls refused ([`Twin::fail`]) or answers
+//! falsified ([`Twin::tamper`]), and asks at the end whether everything was given back
+//! ([`Twin::assert_clean`]).
+
+mod attrs;
+mod call;
+mod cm;
+mod discovery;
+mod files;
+mod handshake;
+mod memory;
+mod ring;
+mod script;
+mod verbs;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollTimeout};
+use rdmacm_kernel_abi::rxe::QueueHeader;
+use rdmacm_kernel_abi::ucma::{EventResp, EventType};
+
+pub(crate) use call::{
+    CREATE_CQ, CREATE_QP, Call, DESTROY_CQ, DESTROY_MR, DESTROY_PD, DESTROY_QP, GET_CONTEXT,
+};
+pub(crate) use cm::{SILENT, WITHOUT_RDMA};
+pub(crate) use discovery::TwinDevice;
+
+use super::{IoctlCommand, Kernel, Value, WriteCommand};
+use crate::device::Registry;
+use files::{FileId, Files, Kind, QueuedEvent};
+use verbs::{Object, Objects};
+
+/// What a part of the twin answers: an errno when it refuses.
+type Outcome<T = ()> = Result<T, i32>;
+
+/// Where the first device is.
+pub(crate) const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+
+const CM_NODE: &str = "/dev/infiniband/rdma_cm";
+
+/// The twin.
+#[derive(Debug)]
+pub(crate) struct Twin(Mutex<World>);
+
+/// Everything that the twin knows.
+#[derive(Debug)]
+struct World {
+    calls: Vec<Call>,
+    script: script::Script,
+    devices: Vec<TwinDevice>,
+    has_cm_node: bool,
+    has_sysfs_entry_of_cm: bool,
+    files: Files,
+    memory: memory::Memory,
+    ids: cm::Ids,
+    objects: Objects,
+    /// The queue pair's number by the handle of the id that a test says owns it.
+    owned_qps: BTreeMap<u32, u32>,
+    /// Things that no correct program does.
+    violations: Vec<String>,
+    /// Objects that the kernel had to take back itself when their file was closed.
+    reclaimed: Vec<String>,
+}
+
+/// How much of everything there is.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Census {
+    pub files: usize,
+    pub mappings: usize,
+    pub ids: usize,
+    pub pds: usize,
+    pub mrs: usize,
+    pub cqs: usize,
+    pub qps: usize,
+}
+
+impl Twin {
+    /// A kernel with one rxe device at [`ADDRESS`].
+    pub(crate) fn new() -> Arc<Self> {
+        Self::with_devices(vec![TwinDevice::rxe(0, ADDRESS)])
+    }
+
+    pub(crate) fn with_devices(devices: Vec<TwinDevice>) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(World {
+            calls: Vec::new(),
+            script: Default::default(),
+            devices,
+            has_cm_node: true,
+            has_sysfs_entry_of_cm: true,
+            files: Files::default(),
+            memory: Default::default(),
+            ids: Default::default(),
+            objects: Objects::default(),
+            owned_qps: BTreeMap::new(),
+            violations: Vec::new(),
+            reclaimed: Vec::new(),
+        })))
+    }
+
+    /// The library's view of this kernel.
+    pub(crate) fn registry(self: &Arc<Self>) -> &'static Registry {
+        Registry::of_twin(self.clone())
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was asked so far, in order.
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        self.world().calls.clone()
+    }
+
+    pub(crate) fn forget_calls(&self) {
+        self.world().calls.clear();
+    }
+
+    /// Refuses one matching call with `errno`, after `skip` that pass.
+    pub(crate) fn fail(
+        &self,
+        skip: usize,
+        errno: i32,
+        matches: impl FnMut(&Call) -> bool + Send + 'static,
+    ) {
+        self.world().script.add_fault(skip, 1, errno, None, matches);
+    }
+
+    /// Refuses all matching calls with `errno`, after `skip` that pass.
+    pub(crate) fn fail_from(
+        &self,
+        skip: usize,
+        errno: i32,
+        matches: impl FnMut(&Call) -> bool + Send + 'static,
+    ) {
+        self.world()
+            .script
+            .add_fault(skip, usize::MAX, errno, None, matches);
+    }
+
+    /// Refuses one call that the current thread makes, after `skip` that pass.
+    pub(crate) fn fail_here(
+        &self,
+        skip: usize,
+        errno: i32,
+        matches: impl FnMut(&Call) -> bool + Send + 'static,
+    ) {
+        let here = Some(thread::current().id());
+        self.world().script.add_fault(skip, 1, errno, here, matches);
+    }
+
+    /// The calls that were refused because a test said so.
+    pub(crate) fn refused(&self) -> Vec<Call> {
+        self.world().script.refused.clone()
+    }
+
+    /// Changes answers: told the call and the attribute (0 for a written command), given its bytes.
+    pub(crate) fn tamper(&self, change: impl FnMut(&Call, u16, &mut [u8]) + Send + 'static) {
+        self.world().script.tamper(change);
+    }
+
+    /// Changes the headers of rings to come.
+    pub(crate) fn tamper_rings(&self, change: impl FnMut(&mut QueueHeader) + Send + 'static) {
+        self.world().script.tamper_rings(change);
+    }
+
+    /// Changes the payloads of netlink messages.
+    pub(crate) fn tamper_netlink(&self, change: impl FnMut(&mut Vec<u8>) + Send + 'static) {
+        self.world().script.tamper_netlink(change);
+    }
+
+    /// Ends all refusals and falsifications.
+    pub(crate) fn behave(&self) {
+        self.world().script.clear();
+    }
+
+    /// Queues an event for an id, given its kernel handle, as `change` makes it.
+    pub(crate) fn inject(&self, id: u32, kind: EventType, change: impl FnOnce(&mut EventResp)) {
+        let mut world = self.world();
+        let owner = world.ids.get(id).expect("the id is there");
+        let mut record = cm::record(owner.cookie, id, kind, 0, None);
+        let file = owner.file;
+        change(&mut record);
+        world.queue(
+            file,
+            QueuedEvent {
+                owner: id,
+                child: None,
+                record,
+            },
+        );
+    }
+
+    /// Notes that a queue pair, given its number, belongs to an id, given its kernel handle:
+    /// destroying the id first is then a violation. Known anyway once the id connects.
+    pub(crate) fn note_owner(&self, id: u32, qp_num: u32) {
+        self.world().owned_qps.insert(id, qp_num);
+    }
+
+    /// Removes the node of the connection manager, and its entry in sysfs where the module is to
+    /// be missing.
+    pub(crate) fn hide_cm(&self, module_too: bool) {
+        let mut world = self.world();
+        world.has_cm_node = false;
+        world.has_sysfs_entry_of_cm &= !module_too;
+    }
+
+    /// Removes a device; what is made on it stays, useless.
+    pub(crate) fn remove_device(&self, index: u32) {
+        let mut world = self.world();
+        world.remove_device_from_ids(index);
+        for device in world
+            .devices
+            .iter_mut()
+            .filter(|device| device.index == index)
+        {
+            device.is_gone = true;
+        }
+    }
+
+    pub(crate) fn add_device(&self, device: TwinDevice) {
+        self.world().devices.push(device);
+    }
+
+    /// Carries out what the program has posted without a call, e.g. a receive.
+    pub(crate) fn progress(&self) {
+        self.world().progress();
+    }
+
+    /// What is there now.
+    pub(crate) fn census(&self) -> Census {
+        let mut world = self.world();
+        world.notice_closed();
+        let count = |is_it: fn(&Object) -> bool| {
+            world
+                .objects
+                .all
+                .values()
+                .filter(|object| is_it(object))
+                .count()
+        };
+        Census {
+            files: world.files.open_count(),
+            mappings: world.memory.mapped_count(),
+            ids: world.ids.0.len(),
+            pds: count(|object| matches!(object, Object::Pd)),
+            mrs: count(|object| matches!(object, Object::Mr(_))),
+            cqs: count(|object| matches!(object, Object::Cq(_))),
+            qps: count(|object| matches!(object, Object::Qp(_))),
+        }
+    }
+
+    /// The objects that the program left for the kernel to take back.
+    pub(crate) fn reclaimed(&self) -> Vec<String> {
+        let mut world = self.world();
+        world.notice_closed();
+        world.reclaimed.clone()
+    }
+
+    /// Checks that everything was given back, in order and by the program itself.
+    #[track_caller]
+    pub(crate) fn assert_clean(&self) {
+        assert_eq!(
+            self.reclaimed(),
+            Vec::<String>::new(),
+            "left for the kernel to take back"
+        );
+        self.assert_nothing_left();
+    }
+
+    /// Checks that nothing is left, though the kernel may have had to take something back.
+    #[track_caller]
+    pub(crate) fn assert_nothing_left(&self) {
+        assert_eq!(self.census(), Census::default());
+        assert_eq!(self.world().violations, Vec::<String>::new());
+    }
+
+    /// Notes a call and carries it out, unless the script refuses it.
+    fn enter<T>(&self, call: &Call, act: impl FnOnce(&mut World) -> Outcome<T>) -> io::Result<T> {
+        let mut world = self.world();
+        world.notice_closed();
+        world.calls.push(call.clone());
+        let outcome = match world.script.refuse(call) {
+            Some(errno) => {
+                if errno == libc::EIO && call.is_verbs_destroy() {
+                    // The device was removed, and took the object with it.
+                    let _ = act(&mut world);
+                }
+                Err(errno)
+            }
+            None => act(&mut world),
+        };
+        if outcome.as_ref().err() == Some(&libc::ENOENT) && call.names_an_object() {
+            world.violation(format!("{call:?} names an object that is not there"));
+        }
+        world.progress();
+        outcome.map_err(io::Error::from_raw_os_error)
+    }
+}
+
+impl World {
+    fn violation(&mut self, text: impl Into<String>) {
+        self.violations.push(text.into());
+    }
+
+    /// Whether the program was kept from taking a registration back. The pages stay pinned then,
+    /// whatever else comes to be at their address.
+    fn refused_dereg(&self) -> bool {
+        self.script
+            .refused
+            .iter()
+            .any(|call| call.is_method(DESTROY_MR))
+    }
+
+    fn notice_closed(&mut self) {
+        for file in self.files.take_closed() {
+            match self.files.kind(file) {
+                Kind::Cm(_) => self.close_cm(file),
+                Kind::Uverbs { .. } => self.close_uverbs(file),
+                Kind::Completions(_) | Kind::AsyncEvents => {}
+            }
+        }
+    }
+
+    fn open_file(&mut self, kind: Kind) -> Outcome<(FileId, OwnedFd)> {
+        self.files
+            .open(kind)
+            .map_err(|error| error.raw_os_error().unwrap_or(libc::EMFILE))
+    }
+
+    fn open_node(&mut self, path: &Path) -> Outcome<OwnedFd> {
+        let kind = if path == Path::new(CM_NODE) && self.has_cm_node {
+            Kind::Cm(Default::default())
+        } else {
+            let is_it =
+                |device: &&TwinDevice| device.has_node && device.node().as_deref() == Some(path);
+            let mut present = self.devices.iter().filter(|device| !device.is_gone);
+            let device = present.find(is_it).ok_or(libc::ENOENT)?;
+            Kind::Uverbs {
+                device: device.index,
+                has_context: false,
+            }
+        };
+        self.open_file(kind).map(|(_, fd)| fd)
+    }
+
+    fn number_of(&self, fd: BorrowedFd<'_>) -> Outcome<Option<u64>> {
+        let file = self.files.find(fd)?;
+        Ok(match self.files.kind(file) {
+            Kind::Cm(_) => Some(libc::makedev(10, 124)),
+            Kind::Uverbs { .. } => Some(self.device_of(file)?.device_number()),
+            Kind::Completions(_) | Kind::AsyncEvents => None,
+        })
+    }
+
+    /// The device that a file is open on, removed or not.
+    fn device_of(&self, file: FileId) -> Outcome<TwinDevice> {
+        let Kind::Uverbs { device, .. } = self.files.kind(file) else {
+            return Err(libc::ENOTTY);
+        };
+        let mut devices = self.devices.iter();
+        devices
+            .find(|known| known.index == *device)
+            .cloned()
+            .ok_or(libc::EIO)
+    }
+
+    fn read_token(&mut self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Outcome<usize> {
+        let file = self.files.find(fd)?;
+        let Kind::Completions(tokens) = self.files.kind_mut(file) else {
+            return Err(libc::EAGAIN);
+        };
+        let token = tokens.pop_front();
+        if tokens.is_empty() {
+            self.files.quiet(file, fd)?;
+        }
+        let token = token.ok_or(libc::EAGAIN)?.to_ne_bytes();
+        buffer
+            .get_mut(..token.len())
+            .ok_or(libc::EINVAL)?
+            .copy_from_slice(&token);
+        Ok(token.len())
+    }
+}
+
+impl Kernel for Twin {
+    fn open(&self, path: &Path) -> io::Result<OwnedFd> {
+        self.enter(&Call::Open(path.to_owned()), |world| world.open_node(path))
+    }
+
+    fn device_number(&self, fd: BorrowedFd<'_>) -> io::Result<Option<u64>> {
+        self.enter(&Call::DeviceNumber, |world| world.number_of(fd))
+    }
+
+    fn write_command(&self, fd: BorrowedFd<'_>, mut command: WriteCommand<'_>) -> io::Result<()> {
+        let call = Call::of_write(&command).ok_or_else(|| {
+            io::Error::other("the twin does not know the command that was written")
+        })?;
+        self.enter(&call, |world| {
+            let file = world.files.find(fd)?;
+            let written = WriteCommand {
+                request: &mut *command.request,
+                response: command
+                    .response
+                    .as_mut()
+                    .map(|(at, room)| (*at, &mut **room)),
+                indirect: command.indirect,
+            };
+            match call {
+                Call::Cm(command, _) => world.cm(file, fd, command, written)?,
+                Call::Doorbell(qp) => {
+                    world.device_of(file)?;
+                    world.doorbell((file, qp))?;
+                }
+                _ => return Err(libc::EINVAL),
+            }
+            if let Some((_, answer)) = &mut command.response {
+                world.script.change(&call, 0, answer);
+            }
+            Ok(())
+        })
+    }
+
+    fn ioctl_command(
+        &self,
+        fd: BorrowedFd<'_>,
+        mut command: IoctlCommand<'_, '_>,
+    ) -> io::Result<()> {
+        let call = Call::of_ioctl(&command);
+        self.enter(&call, |world| {
+            let file = world.files.find(fd)?;
+            world.verbs(file, &mut command)?;
+            for attr in command.attrs.iter_mut() {
+                if let Value::Out(answer) = &mut attr.value {
+                    world.script.change(&call, attr.id, answer);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn read(&self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+        self.enter(&Call::Read, |world| world.read_token(fd, buffer))
+    }
+
+    fn set_nonblocking(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.enter(&Call::SetNonblocking, |world| {
+            world.files.find(fd).map(drop)
+        })
+    }
+
+    fn poll(&self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        self.enter(&Call::Poll, |_| Ok(()))?;
+        // Outside the lock: others must be able to cause what is waited for.
+        let timeout = timeout.map_or(PollTimeout::NONE, |timeout| {
+            PollTimeout::try_from(timeout.as_millis()).unwrap_or(PollTimeout::MAX)
+        });
+        nix::poll::poll(fds, timeout)?;
+        Ok(())
+    }
+
+    fn map_device(
+        &self,
+        fd: BorrowedFd<'_>,
+        length: usize,
+        offset: u64,
+    ) -> io::Result<NonNull<u8>> {
+        self.enter(&Call::MapDevice, |world| {
+            let file = world.files.find(fd)?;
+            world.memory.map(file, length, offset)
+        })
+    }
+
+    fn map_memory(&self, length: usize) -> io::Result<NonNull<u8>> {
+        self.enter(&Call::MapMemory, |world| world.memory.map_fresh(length))
+    }
+
+    unsafe fn unmap(&self, address: NonNull<u8>, length: usize) {
+        // This cannot be refused.
+        let mut world = self.world();
+        world.calls.push(Call::Unmap);
+        let unmapped = world.memory.unmap(address, length);
+        if unmapped.is_none() {
+            world.violation("memory was unmapped that is not mapped");
+        } else if world.objects.mrs().any(|mr| mr.pages == unmapped) && !world.refused_dereg() {
+            world.violation("memory was unmapped while it is registered");
+        }
+    }
+
+    fn netlink(
+        &self,
+        requests: &[u8],
+        _count: usize,
+        each: &mut dyn FnMut(u16, &[u8]),
+    ) -> io::Result<()> {
+        let answers = self.enter(&Call::Netlink, |world| world.netlink(requests))?;
+        for (kind, payload) in answers {
+            each(kind, &payload);
+        }
+        Ok(())
+    }
+
+    fn read_file(&self, path: &Path) -> io::Result<String> {
+        self.enter(&Call::ReadFile(path.to_owned()), |world| {
+            world.sysfs().remove(path).ok_or(libc::ENOENT)
+        })
+    }
+
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.enter(&Call::ListDir(path.to_owned()), |world| {
+            let files = world.sysfs();
+            let below = files.keys().filter_map(|file| file.strip_prefix(path).ok());
+            let first = below.filter_map(|rest| rest.iter().next());
+            let mut names: Vec<String> = first
+                .map(|name| PathBuf::from(name).display().to_string())
+                .collect();
+            names.dedup();
+            if names.is_empty() {
+                Err(libc::ENOENT)
+            } else {
+                Ok(names)
+            }
+        })
+    }
+
+    fn locked_memory_limit(&self) -> Option<u64> {
+        Some(8 << 20)
+    }
+}

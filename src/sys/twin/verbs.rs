@@ -1,0 +1,565 @@
+//! The objects of a device and the commands about them, as rxe carries them out.
+
+use std::collections::BTreeMap;
+
+use rdmacm_kernel_abi::rxe::{self, MmapInfo};
+use rdmacm_kernel_abi::uverbs::{self, QpAttrMask, QpState, ioctl};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+
+use super::attrs::{Answers, Inputs};
+use super::discovery::TwinDevice;
+use super::files::{FileId, Kind};
+use super::memory::PagesId;
+use super::ring::Ring;
+use super::{Outcome, World};
+use crate::sys::{Attr, IoctlCommand};
+
+/// Names an object: handles count from 0 upward on each file, and are used again.
+pub(super) type ObjectId = (FileId, u32);
+
+#[derive(Debug)]
+pub(super) enum Object {
+    Pd,
+    Mr(Mr),
+    Cq(Cq),
+    Qp(Qp),
+}
+
+#[derive(Debug)]
+pub(super) struct Mr {
+    pub pd: ObjectId,
+    pub start: u64,
+    pub length: u64,
+    pub key: u32,
+    pub access: u32,
+    /// The memory it lies in, where that is the twin's.
+    pub pages: Option<PagesId>,
+}
+
+#[derive(Debug)]
+pub(super) struct Cq {
+    pub ring: Ring,
+    pub channel: Option<FileId>,
+    pub token: u64,
+    pub armed: Option<Armed>,
+    events: u32,
+}
+
+/// Which completion gives an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Armed {
+    Any,
+    Solicited,
+}
+
+#[derive(Debug)]
+pub(super) struct Qp {
+    pub pd: ObjectId,
+    pub send_cq: ObjectId,
+    pub recv_cq: ObjectId,
+    pub send_ring: Ring,
+    pub recv_ring: Ring,
+    pub number: u32,
+    pub state: QpState,
+    /// Number of the peer's queue pair.
+    pub peer: u32,
+    pub signals_all: bool,
+    /// The doorbell was rung, and requests may be left.
+    pub is_kicked: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    pub all: BTreeMap<ObjectId, Object>,
+    made: u32,
+}
+
+impl Objects {
+    fn insert(&mut self, file: FileId, object: Object) -> u32 {
+        let is_free = |handle: &u32| !self.all.contains_key(&(file, *handle));
+        let handle = (0..).find(is_free).expect("a test makes few objects");
+        self.all.insert((file, handle), object);
+        handle
+    }
+
+    /// A number that no other queue pair and no key has.
+    fn next_number(&mut self) -> u32 {
+        self.made += 1;
+        0x10 + self.made
+    }
+
+    fn check_pd(&self, pd: ObjectId) -> Outcome {
+        matches!(self.all.get(&pd), Some(Object::Pd))
+            .then_some(())
+            .ok_or(libc::ENOENT)
+    }
+
+    pub(super) fn cq(&mut self, id: ObjectId) -> Outcome<&mut Cq> {
+        match self.all.get_mut(&id) {
+            Some(Object::Cq(cq)) => Ok(cq),
+            _ => Err(libc::ENOENT),
+        }
+    }
+
+    pub(super) fn qp(&mut self, id: ObjectId) -> Outcome<&mut Qp> {
+        match self.all.get_mut(&id) {
+            Some(Object::Qp(qp)) => Ok(qp),
+            _ => Err(libc::ENOENT),
+        }
+    }
+
+    pub(super) fn qps(&self) -> impl Iterator<Item = (ObjectId, &Qp)> {
+        self.all.iter().filter_map(|(id, object)| match object {
+            Object::Qp(qp) => Some((*id, qp)),
+            _ => None,
+        })
+    }
+
+    pub(super) fn mrs(&self) -> impl Iterator<Item = &Mr> {
+        self.all.values().filter_map(|object| match object {
+            Object::Mr(mr) => Some(mr),
+            _ => None,
+        })
+    }
+
+    /// Whether another object needs this one.
+    fn is_busy(&self, id: ObjectId) -> bool {
+        self.all.values().any(|object| match object {
+            Object::Mr(mr) => mr.pd == id,
+            Object::Qp(qp) => [qp.pd, qp.send_cq, qp.recv_cq].contains(&id),
+            Object::Pd | Object::Cq(_) => false,
+        })
+    }
+}
+
+impl World {
+    /// Carries a uverbs ioctl out.
+    pub(super) fn verbs(&mut self, file: FileId, command: &mut IoctlCommand<'_, '_>) -> Outcome {
+        let device = self.device_of(file)?;
+        if Inputs(command.attrs).is_too_long() {
+            self.violation("an attribute of more than 65535 bytes does not fit its record");
+            return Err(libc::EINVAL);
+        }
+        if command.driver_id != device.driver.0 {
+            return Err(libc::EINVAL);
+        }
+        use ioctl::object as o;
+        let method = (command.object, command.method);
+        if device.is_gone && !is_allowed_after_removal(method) {
+            return Err(libc::EIO);
+        }
+        let is_context = method == (o::DEVICE, ioctl::device::GET_CONTEXT);
+        if self.has_context(file) == is_context {
+            return Err(libc::EINVAL);
+        }
+        let attrs = &mut *command.attrs;
+        match method {
+            (o::DEVICE, ioctl::device::GET_CONTEXT) => self.get_context(file, attrs),
+            (o::DEVICE, ioctl::device::INVOKE_WRITE) => self.invoke_write(file, attrs),
+            (o::DEVICE, ioctl::device::QUERY_PORT) => query_port(&device, attrs),
+            (o::DEVICE, ioctl::device::QUERY_GID_TABLE) => query_gids(&device, attrs),
+            (o::CQ, ioctl::cq::CREATE) => self.create_cq(file, &device, attrs),
+            (o::QP, ioctl::qp::CREATE) => self.create_qp(file, &device, attrs),
+            (o::ASYNC_EVENT, ioctl::async_event::ALLOC) => {
+                let (_, fd) = self.open_file(Kind::AsyncEvents)?;
+                Answers(attrs).put_fd(ioctl::async_event::alloc::FD_HANDLE, fd)
+            }
+            // The handle is attribute 0 and the answer 1, whatever is destroyed.
+            (o::PD | o::MR | o::CQ | o::QP, _) => self.destroy(file, command.object, attrs),
+            _ => Err(libc::EPROTONOSUPPORT),
+        }
+    }
+
+    fn has_context(&self, file: FileId) -> bool {
+        matches!(
+            self.files.kind(file),
+            Kind::Uverbs {
+                has_context: true,
+                ..
+            }
+        )
+    }
+
+    fn get_context(&mut self, file: FileId, attrs: &mut [Attr<'_>]) -> Outcome {
+        use ioctl::device::get_context as attr;
+        let mut answers = Answers(attrs);
+        answers.put(attr::NUM_COMP_VECTORS, &1u32)?;
+        answers.put(attr::CORE_SUPPORT, &1u64)?;
+        if let Kind::Uverbs { has_context, .. } = self.files.kind_mut(file) {
+            *has_context = true;
+        }
+        Ok(())
+    }
+
+    /// A write command that is wrapped in an ioctl.
+    fn invoke_write(&mut self, file: FileId, attrs: &mut [Attr<'_>]) -> Outcome {
+        use ioctl::device::invoke_write as attr;
+        let number = Inputs(attrs).number(attr::WRITE_CMD)?;
+        let request = Inputs(attrs).input(attr::CORE_IN)?.to_vec();
+        let mut answer = Answer(Vec::new());
+        use uverbs::Command as C;
+        match C(number as u32) {
+            C::ALLOC_PD => self.alloc_pd(file, &mut answer),
+            C::REG_MR => self.reg_mr(file, parse(&request)?, &mut answer),
+            C::CREATE_COMP_CHANNEL => {
+                let (_, fd) = self.open_file(Kind::Completions(Default::default()))?;
+                use std::os::fd::IntoRawFd;
+                answer.put(&uverbs::CreateCompChannelResp {
+                    fd: fd.into_raw_fd() as u32,
+                })
+            }
+            C::REQ_NOTIFY_CQ => self.req_notify(file, &parse(&request)?),
+            C::MODIFY_QP => self.modify_qp(file, &parse(&request)?),
+            C::QUERY_QP => self.query_qp(file, &parse(&request)?, &mut answer),
+            C(extended) if extended == QUERY_DEVICE_EX => {
+                let device = self.device_of(file)?;
+                answer.put(&uverbs::ExQueryDeviceResp {
+                    base: device.attributes(),
+                    ..FromZeros::new_zeroed()
+                })
+            }
+            _ => Err(libc::EOPNOTSUPP),
+        }?;
+        match answer.0.as_slice() {
+            [] => Ok(()),
+            bytes => Answers(attrs).put(attr::CORE_OUT, bytes),
+        }
+    }
+
+    fn alloc_pd(&mut self, file: FileId, answer: &mut Answer) -> Outcome {
+        let pd_handle = self.objects.insert(file, Object::Pd);
+        answer.put(&uverbs::AllocPdResp { pd_handle })
+    }
+
+    fn reg_mr(&mut self, file: FileId, request: uverbs::RegMr, answer: &mut Answer) -> Outcome {
+        let pd = (file, request.pd_handle);
+        self.objects.check_pd(pd)?;
+        let remote_write = request.access_flags & (2 | 8) != 0;
+        let local_write = request.access_flags & 1 != 0;
+        if request.length == 0 || remote_write && !local_write {
+            return Err(libc::EINVAL);
+        }
+        let key = self.objects.next_number();
+        let mr_handle = self.objects.insert(
+            file,
+            Object::Mr(Mr {
+                pd,
+                start: request.start,
+                length: request.length,
+                key,
+                access: request.access_flags,
+                pages: self.memory.containing(request.start),
+            }),
+        );
+        answer.put(&uverbs::RegMrResp {
+            mr_handle,
+            lkey: key,
+            rkey: key,
+        })
+    }
+
+    fn req_notify(&mut self, file: FileId, request: &uverbs::ReqNotifyCq) -> Outcome {
+        let cq = self.objects.cq((file, request.cq_handle))?;
+        cq.armed = match (request.solicited_only, cq.armed) {
+            (0, _) | (_, Some(Armed::Any)) => Some(Armed::Any),
+            _ => Some(Armed::Solicited),
+        };
+        Ok(())
+    }
+
+    fn create_cq(&mut self, file: FileId, device: &TwinDevice, attrs: &mut [Attr<'_>]) -> Outcome {
+        use ioctl::cq::create as attr;
+        let inputs = Inputs(attrs);
+        let entries: u32 = inputs.typed(attr::CQE)?;
+        let token: u64 = inputs.typed(attr::USER_HANDLE)?;
+        let vector: u32 = inputs.typed(attr::COMP_VECTOR)?;
+        if entries == 0 || entries > device.attributes().max_cqe || vector > 0 {
+            return Err(libc::EINVAL);
+        }
+        let channel = match inputs.fd(attr::COMP_CHANNEL) {
+            Some(fd) => Some(self.completion_file(fd)?),
+            None => None,
+        };
+        // As rxe: 128 bytes for the 48 of a completion.
+        let (ring, mi) = Ring::new(&mut self.memory, &mut self.script, file, entries, 128)?;
+        let depth = ring.depth();
+        let cq = Cq {
+            ring,
+            channel,
+            token,
+            armed: None,
+            events: 0,
+        };
+        let handle = self.objects.insert(file, Object::Cq(cq));
+        let mut answers = Answers(attrs);
+        answers.put(attr::RESP_CQE, &depth)?;
+        answers.put(ioctl::UHW_OUT, &rxe::CreateCqResp { mi })?;
+        answers.put_handle(attr::HANDLE, handle)
+    }
+
+    fn completion_file(&self, fd: std::os::fd::BorrowedFd<'_>) -> Outcome<FileId> {
+        let file = self.files.find(fd)?;
+        match self.files.kind(file) {
+            Kind::Completions(_) => Ok(file),
+            _ => Err(libc::EBADF),
+        }
+    }
+
+    fn create_qp(&mut self, file: FileId, device: &TwinDevice, attrs: &mut [Attr<'_>]) -> Outcome {
+        use ioctl::qp::create as attr;
+        let inputs = Inputs(attrs);
+        let pd = (file, inputs.handle(attr::PD_HANDLE)?);
+        let send_cq = (file, inputs.handle(attr::SEND_CQ_HANDLE)?);
+        let recv_cq = (file, inputs.handle(attr::RECV_CQ_HANDLE)?);
+        self.objects.check_pd(pd)?;
+        self.objects.cq(send_cq)?;
+        self.objects.cq(recv_cq)?;
+        if inputs.number(attr::TYPE)? != u64::from(uverbs::QpType::RC.0) {
+            return Err(libc::EOPNOTSUPP);
+        }
+        let flags: u32 = inputs.typed(attr::FLAGS)?;
+        let mut cap = grant(device, inputs.typed(attr::CAP)?)?;
+        let (send_ring, sq_mi) = self.new_ring(file, cap.max_send_wr, send_element(&cap))?;
+        let (recv_ring, rq_mi) = self.new_ring(file, cap.max_recv_wr, recv_element(&cap))?;
+        (cap.max_send_wr, cap.max_recv_wr) = (send_ring.depth(), recv_ring.depth());
+        let number = self.objects.next_number();
+        let qp = Qp {
+            pd,
+            send_cq,
+            recv_cq,
+            send_ring,
+            recv_ring,
+            number,
+            state: QpState::RESET,
+            peer: 0,
+            signals_all: flags & uverbs::QpCreateFlags::SQ_SIG_ALL.bits() != 0,
+            is_kicked: false,
+        };
+        let handle = self.objects.insert(file, Object::Qp(qp));
+        let mut answers = Answers(attrs);
+        answers.put(attr::RESP_CAP, &cap)?;
+        answers.put(attr::RESP_QP_NUM, &number)?;
+        answers.put(ioctl::UHW_OUT, &rxe::CreateQpResp { rq_mi, sq_mi })?;
+        answers.put_handle(attr::HANDLE, handle)
+    }
+
+    fn new_ring(
+        &mut self,
+        file: FileId,
+        entries: u32,
+        element: usize,
+    ) -> Outcome<(Ring, MmapInfo)> {
+        Ring::new(&mut self.memory, &mut self.script, file, entries, element)
+    }
+
+    fn modify_qp(&mut self, file: FileId, request: &uverbs::ModifyQp) -> Outcome {
+        let ports = self.device_of(file)?.ports;
+        let qp = self.objects.qp((file, request.qp_handle))?;
+        let mask = QpAttrMask::from_bits_retain(request.attr_mask);
+        let target = QpState(request.qp_state);
+        let needed = needed(qp.state, target).ok_or(libc::EINVAL)?;
+        if !mask.contains(needed | QpAttrMask::STATE) {
+            return Err(libc::EINVAL);
+        }
+        if mask.contains(QpAttrMask::PORT) && !(1..=ports).contains(&request.port_num) {
+            return Err(libc::EINVAL);
+        }
+        if mask.contains(QpAttrMask::DEST_QPN) {
+            qp.peer = request.dest_qp_num;
+        }
+        qp.state = target;
+        if target == QpState::ERR {
+            self.flush_receives((file, request.qp_handle));
+            self.kick((file, request.qp_handle));
+        }
+        Ok(())
+    }
+
+    fn query_qp(
+        &mut self,
+        file: FileId,
+        request: &uverbs::QueryQp,
+        answer: &mut Answer,
+    ) -> Outcome {
+        let state = self.objects.qp((file, request.qp_handle))?.state;
+        let mut response = uverbs::QueryQpResp::new_zeroed();
+        (response.qp_state, response.cur_qp_state) = (state.0, state.0);
+        answer.put(&response)
+    }
+
+    fn destroy(&mut self, file: FileId, object: u16, attrs: &mut [Attr<'_>]) -> Outcome {
+        let id = (file, Inputs(attrs).handle(0)?);
+        let found = self.objects.all.get(&id).ok_or(libc::ENOENT)?;
+        let events = match (object, found) {
+            (ioctl::object::PD, Object::Pd) | (ioctl::object::MR, Object::Mr(_)) => None,
+            (ioctl::object::CQ, Object::Cq(cq)) => Some(u64::from(cq.events).to_ne_bytes()),
+            (ioctl::object::QP, Object::Qp(_)) => Some([0; 8]),
+            _ => return Err(libc::EINVAL),
+        };
+        if self.objects.is_busy(id) {
+            return Err(libc::EBUSY);
+        }
+        self.remove_object(id);
+        match (events, object) {
+            (Some(counts), ioctl::object::CQ) => Answers(attrs).put(1, &counts),
+            (Some(counts), _) => Answers(attrs).put(1, &counts[..4]),
+            (None, _) => Ok(()),
+        }
+    }
+
+    fn remove_object(&mut self, id: ObjectId) {
+        match self.objects.all.remove(&id) {
+            Some(Object::Cq(cq)) => cq.ring.destroy(&mut self.memory),
+            Some(Object::Qp(qp)) => {
+                qp.send_ring.destroy(&mut self.memory);
+                qp.recv_ring.destroy(&mut self.memory);
+            }
+            Some(Object::Pd | Object::Mr(_)) | None => {}
+        }
+    }
+
+    /// A device's file was closed: the kernel takes back what is left.
+    pub(super) fn close_uverbs(&mut self, file: FileId) {
+        let left: Vec<_> = self
+            .objects
+            .all
+            .keys()
+            .filter(|id| id.0 == file)
+            .copied()
+            .collect();
+        // The library leaves its default protection domain to the kernel.
+        let is_pd = |id: &&ObjectId| matches!(self.objects.all[*id], Object::Pd);
+        let default = left.iter().find(is_pd).copied();
+        for id in left {
+            if Some(id) != default {
+                let text = format!("a file was closed with {:?}", self.objects.all[&id]);
+                self.reclaimed.push(text);
+            }
+            self.remove_object(id);
+        }
+    }
+
+    /// Puts an event on a completion queue's channel, if the queue is armed for it.
+    pub(super) fn notify(&mut self, id: ObjectId, is_solicited: bool) {
+        let Ok(cq) = self.objects.cq(id) else { return };
+        let wanted = match cq.armed {
+            Some(Armed::Any) => true,
+            Some(Armed::Solicited) => is_solicited,
+            None => false,
+        };
+        let Some(channel) = cq.channel.filter(|_| wanted) else {
+            return;
+        };
+        cq.armed = None;
+        cq.events += 1;
+        let token = cq.token;
+        if let Kind::Completions(tokens) = self.files.kind_mut(channel) {
+            tokens.push_back(token);
+            self.files.signal(channel);
+        }
+    }
+}
+
+const QUERY_DEVICE_EX: u32 = uverbs::ExCommand::QUERY_DEVICE.0 | uverbs::CMD_FLAG_EXTENDED;
+
+/// The bytes of an answer to a write command.
+struct Answer(Vec<u8>);
+
+impl Answer {
+    fn put<T: IntoBytes + Immutable>(&mut self, answer: &T) -> Outcome {
+        self.0.extend(answer.as_bytes());
+        Ok(())
+    }
+}
+
+/// A request shorter than its structure has no room for what the kernel reads.
+fn parse<T: FromBytes>(request: &[u8]) -> Outcome<T> {
+    T::read_from_bytes(request).map_err(|_| libc::ENOSPC)
+}
+
+fn is_allowed_after_removal((object, method): (u16, u16)) -> bool {
+    // DESTROY is 0 where there is no CREATE, else 1.
+    match object {
+        ioctl::object::PD => method == ioctl::pd::DESTROY,
+        ioctl::object::MR | ioctl::object::CQ | ioctl::object::QP => method == 1,
+        _ => false,
+    }
+}
+
+/// The attributes that a transition needs; `None` where there is no transition.
+fn needed(from: QpState, to: QpState) -> Option<QpAttrMask> {
+    use QpAttrMask as A;
+    use QpState as S;
+    let init = A::PKEY_INDEX | A::PORT | A::ACCESS_FLAGS;
+    let rtr =
+        A::AV | A::PATH_MTU | A::DEST_QPN | A::RQ_PSN | A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER;
+    let rts = A::SQ_PSN | A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC;
+    match (from, to) {
+        (_, S::RESET | S::ERR) | (S::INIT, S::INIT) | (S::RTS, S::RTS) => Some(A::empty()),
+        (S::RESET, S::INIT) => Some(init),
+        (S::INIT, S::RTR) => Some(rtr),
+        (S::RTR, S::RTS) => Some(rts),
+        _ => None,
+    }
+}
+
+/// What rxe makes of the sizes that were asked for.
+fn grant(device: &TwinDevice, mut cap: ioctl::QpCap) -> Outcome<ioctl::QpCap> {
+    let limits = device.attributes();
+    let too_much = cap.max_send_wr > limits.max_qp_wr
+        || cap.max_recv_wr > limits.max_qp_wr
+        || cap.max_send_sge > limits.max_sge
+        || cap.max_recv_sge > limits.max_sge
+        || cap.max_inline_data > 512;
+    if too_much {
+        return Err(libc::EINVAL);
+    }
+    let (sge, inline) = (cap.max_send_sge, cap.max_inline_data);
+    cap.max_send_sge = sge.max(inline / 16);
+    cap.max_inline_data = inline.max(sge * 16);
+    Ok(cap)
+}
+
+fn send_element(cap: &ioctl::QpCap) -> usize {
+    size_of::<rxe::SendWqe>() + cap.max_inline_data.max(cap.max_send_sge * 16) as usize
+}
+
+fn recv_element(cap: &ioctl::QpCap) -> usize {
+    size_of::<rxe::RecvWqe>() + cap.max_recv_sge as usize * 16
+}
+
+fn query_port(device: &TwinDevice, attrs: &mut [Attr<'_>]) -> Outcome {
+    use ioctl::device::query_port as attr;
+    let port: u64 = Inputs(attrs).typed(attr::PORT_NUM)?;
+    if !(1..=u64::from(device.ports)).contains(&port) {
+        return Err(libc::EINVAL);
+    }
+    let legacy_resp = uverbs::QueryPortResp {
+        max_msg_sz: 0x8000_0000,
+        gid_tbl_len: device.gid_table_length,
+        pkey_tbl_len: 1,
+        state: 4,
+        max_mtu: 5,
+        active_mtu: 3,
+        link_layer: 2,
+        ..FromZeros::new_zeroed()
+    };
+    Answers(attrs).put(
+        attr::RESP,
+        &ioctl::QueryPortRespEx {
+            legacy_resp,
+            ..Default::default()
+        },
+    )
+}
+
+fn query_gids(device: &TwinDevice, attrs: &mut [Attr<'_>]) -> Outcome {
+    use ioctl::device::query_gid_table as attr;
+    if Inputs(attrs).typed::<u64>(attr::ENTRY_SIZE)? != size_of::<ioctl::GidEntry>() as u64 {
+        return Err(libc::EINVAL);
+    }
+    let entries = device.gids();
+    let mut answers = Answers(attrs);
+    answers.put(attr::RESP_ENTRIES, entries.as_slice())?;
+    answers.put(attr::RESP_NUM_ENTRIES, &(entries.len() as u64))
+}

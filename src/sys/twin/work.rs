@@ -1,0 +1,484 @@
+//! Carrying out posted requests: bytes move between the two queue pairs of a connection at the
+//! doorbell, and completions appear.
+
+use std::ptr::{self, NonNull};
+
+use rdmacm_kernel_abi::rxe;
+use rdmacm_kernel_abi::uverbs::{self, QpState, WcFlags, WcOpcode, WcStatus, WrOpcode};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::ring::Pushed;
+use super::verbs::{Mr, ObjectId};
+use super::{Outcome, World};
+
+/// A request of the program's, read out of the send ring.
+struct Request {
+    wr_id: u64,
+    opcode: WrOpcode,
+    flags: uverbs::SendFlags,
+    immediate: u32,
+    remote: u64,
+    rkey: u32,
+    data: Data,
+}
+
+enum Data {
+    Inline(Vec<u8>),
+    Segments(Vec<rxe::Sge>),
+}
+
+/// A receive of the program's.
+struct Receive {
+    wr_id: u64,
+    segments: Vec<rxe::Sge>,
+}
+
+/// How a request ended.
+enum Verdict {
+    Done(u32),
+    /// The peer is not ready; the request stays where it is.
+    Wait,
+    Failed(WcStatus),
+}
+
+/// What an access needs.
+#[derive(Clone, Copy)]
+enum Access {
+    LocalRead = 0,
+    LocalWrite = 1,
+    RemoteWrite = 2,
+    RemoteRead = 4,
+}
+
+impl World {
+    pub(super) fn doorbell(&mut self, id: ObjectId) -> Outcome {
+        if self.objects.qp(id)?.state.0 < QpState::RTS.0 {
+            return Err(libc::EINVAL);
+        }
+        self.kick(id);
+        Ok(())
+    }
+
+    /// Has a send queue looked at.
+    pub(super) fn kick(&mut self, id: ObjectId) {
+        if let Ok(qp) = self.objects.qp(id) {
+            qp.is_kicked = true;
+        }
+    }
+
+    /// Carries out whatever can be.
+    pub(super) fn progress(&mut self) {
+        loop {
+            let kicked: Vec<_> = self
+                .objects
+                .qps()
+                .filter(|(_, qp)| qp.is_kicked)
+                .map(|(id, _)| id)
+                .collect();
+            // Any() stops at the first that moved, which is enough: the loop comes round.
+            if !kicked.into_iter().any(|id| self.step(id)) {
+                return;
+            }
+        }
+    }
+
+    /// Carries out the first request of a send queue. False when there is none, or it must wait.
+    fn step(&mut self, id: ObjectId) -> bool {
+        let Ok(qp) = self.objects.qp(id) else {
+            return false;
+        };
+        let Some(slot) = qp.send_ring.peek(&self.memory) else {
+            qp.is_kicked = false;
+            return false;
+        };
+        let (state, slot_size) = (qp.state, qp.send_ring.slot_size());
+        let (request, flaw) = Request::read(slot, slot_size);
+        if let Some(flaw) = flaw {
+            self.violation(flaw);
+        }
+        let verdict = match state {
+            QpState::ERR => Verdict::Failed(WcStatus::WR_FLUSH_ERR),
+            QpState::RTS => self.carry_out(id, &request),
+            _ => Verdict::Wait,
+        };
+        match verdict {
+            Verdict::Wait => return false,
+            Verdict::Done(length) => self.finish_send(id, &request, WcStatus::SUCCESS, length),
+            Verdict::Failed(status) => {
+                self.finish_send(id, &request, status, 0);
+                self.fail_qp(id);
+            }
+        }
+        true
+    }
+
+    fn carry_out(&mut self, id: ObjectId, request: &Request) -> Verdict {
+        let Some(peer) = self.peer_of(id) else {
+            return Verdict::Wait;
+        };
+        let length = request.length();
+        match request.opcode {
+            WrOpcode::SEND | WrOpcode::SEND_WITH_IMM => self.send(id, peer, request),
+            WrOpcode::RDMA_WRITE => self.write(id, peer, request),
+            WrOpcode::RDMA_WRITE_WITH_IMM => {
+                let Some(receive) = self.take_receive(peer) else {
+                    return Verdict::Wait;
+                };
+                let verdict = self.write(id, peer, request);
+                if matches!(verdict, Verdict::Done(_)) {
+                    let opcode = WcOpcode::RECV_RDMA_WITH_IMM;
+                    self.finish_receive(peer, request, receive.wr_id, opcode, length);
+                }
+                verdict
+            }
+            WrOpcode::RDMA_READ => self.read(id, peer, request),
+            _ => Verdict::Failed(WcStatus::LOC_QP_OP_ERR),
+        }
+    }
+
+    /// The queue pair at the other end, if it can receive.
+    fn peer_of(&mut self, id: ObjectId) -> Option<ObjectId> {
+        let number = self.objects.qp(id).ok()?.peer;
+        let receives = [QpState::RTR, QpState::RTS];
+        let mut qps = self.objects.qps();
+        qps.find(|(_, qp)| qp.number == number && receives.contains(&qp.state))
+            .map(|(id, _)| id)
+    }
+
+    fn send(&mut self, id: ObjectId, peer: ObjectId, request: &Request) -> Verdict {
+        let Some(bytes) = self.gather(id, request) else {
+            return Verdict::Failed(WcStatus::LOC_PROT_ERR);
+        };
+        let Some(receive) = self.take_receive(peer) else {
+            return Verdict::Wait;
+        };
+        if !self.scatter(peer, &receive.segments, &bytes) {
+            self.finish_failed_receive(peer, receive.wr_id, WcStatus::LOC_QP_OP_ERR);
+            self.fail_qp(peer);
+            return Verdict::Failed(WcStatus::REM_OP_ERR);
+        }
+        let length = bytes.len() as u32;
+        self.finish_receive(peer, request, receive.wr_id, WcOpcode::RECV, length);
+        Verdict::Done(length)
+    }
+
+    fn write(&mut self, id: ObjectId, peer: ObjectId, request: &Request) -> Verdict {
+        let Some(bytes) = self.gather(id, request) else {
+            return Verdict::Failed(WcStatus::LOC_PROT_ERR);
+        };
+        let target = request.remote_segment(bytes.len() as u32);
+        if !self.allows(peer, &target, Access::RemoteWrite) {
+            self.fail_qp(peer);
+            return Verdict::Failed(WcStatus::REM_ACCESS_ERR);
+        }
+        store(target.addr, &bytes);
+        Verdict::Done(target.length)
+    }
+
+    fn read(&mut self, id: ObjectId, peer: ObjectId, request: &Request) -> Verdict {
+        let source = request.remote_segment(request.length());
+        if !self.allows(peer, &source, Access::RemoteRead) {
+            self.fail_qp(peer);
+            return Verdict::Failed(WcStatus::REM_ACCESS_ERR);
+        }
+        let bytes = load(source.addr, source.length);
+        match &request.data {
+            Data::Segments(segments) if self.scatter(id, segments, &bytes) => {
+                Verdict::Done(source.length)
+            }
+            _ => Verdict::Failed(WcStatus::LOC_PROT_ERR),
+        }
+    }
+
+    /// The bytes of a request, if the queue pair may read them.
+    fn gather(&mut self, id: ObjectId, request: &Request) -> Option<Vec<u8>> {
+        let segments = match &request.data {
+            Data::Inline(bytes) => return Some(bytes.clone()),
+            Data::Segments(segments) => segments,
+        };
+        let mut bytes = Vec::new();
+        for segment in segments {
+            if !self.allows(id, segment, Access::LocalRead) {
+                return None;
+            }
+            bytes.extend(load(segment.addr, segment.length));
+        }
+        Some(bytes)
+    }
+
+    /// Puts bytes into segments. False when they do not fit or may not be written.
+    fn scatter(&mut self, id: ObjectId, segments: &[rxe::Sge], mut bytes: &[u8]) -> bool {
+        for segment in segments {
+            let (now, later) = bytes.split_at(bytes.len().min(segment.length as usize));
+            if !now.is_empty() && !self.allows(id, segment, Access::LocalWrite) {
+                return false;
+            }
+            store(segment.addr, now);
+            bytes = later;
+        }
+        bytes.is_empty()
+    }
+
+    /// Whether memory may be used through a queue pair.
+    fn allows(&mut self, id: ObjectId, segment: &rxe::Sge, access: Access) -> bool {
+        let Ok(pd) = self.objects.qp(id).map(|qp| qp.pd) else {
+            return false;
+        };
+        if segment.length == 0 {
+            return true;
+        }
+        let mut mrs = self.objects.mrs();
+        let Some(mr) = mrs.find(|mr| mr.pd == pd && mr.key == segment.lkey) else {
+            return false;
+        };
+        if !covers(mr, segment) || mr.access & access as u32 != access as u32 {
+            return false;
+        }
+        let is_mapped = mr
+            .pages
+            .is_none_or(|pages| self.memory.address(pages).is_some());
+        drop(mrs);
+        if !is_mapped {
+            self.violation("a device reached memory that is registered but unmapped");
+        }
+        is_mapped
+    }
+
+    fn take_receive(&mut self, id: ObjectId) -> Option<Receive> {
+        let qp = self.objects.qp(id).ok()?;
+        let slot = qp.recv_ring.peek(&self.memory)?;
+        let slot_size = qp.recv_ring.slot_size();
+        let (receive, flaw) = Receive::read(slot, slot_size);
+        qp.recv_ring.advance(&self.memory);
+        if let Some(flaw) = flaw {
+            self.violation(flaw);
+        }
+        Some(receive)
+    }
+
+    pub(super) fn flush_receives(&mut self, id: ObjectId) {
+        while let Some(receive) = self.take_receive(id) {
+            self.finish_failed_receive(id, receive.wr_id, WcStatus::WR_FLUSH_ERR);
+        }
+    }
+
+    fn fail_qp(&mut self, id: ObjectId) {
+        if let Ok(qp) = self.objects.qp(id) {
+            qp.state = QpState::ERR;
+        }
+        self.flush_receives(id);
+        self.kick(id);
+    }
+
+    fn finish_send(&mut self, id: ObjectId, request: &Request, status: WcStatus, length: u32) {
+        let Ok(qp) = self.objects.qp(id) else { return };
+        qp.send_ring.advance(&self.memory);
+        let is_signaled = qp.signals_all || request.flags.contains(uverbs::SendFlags::SIGNALED);
+        let (cq, number) = (qp.send_cq, qp.number);
+        let mut wc = completion(request.wr_id, number, status);
+        if status == WcStatus::SUCCESS {
+            wc.opcode = request.completed_opcode().0;
+            wc.byte_len = length;
+        }
+        // Failures are reported, asked for or not.
+        if is_signaled || status != WcStatus::SUCCESS {
+            self.complete(cq, &wc, status != WcStatus::SUCCESS);
+        }
+    }
+
+    fn finish_receive(
+        &mut self,
+        id: ObjectId,
+        request: &Request,
+        wr_id: u64,
+        opcode: WcOpcode,
+        length: u32,
+    ) {
+        let Ok(qp) = self.objects.qp(id) else { return };
+        let (cq, number) = (qp.recv_cq, qp.number);
+        let mut wc = completion(wr_id, number, WcStatus::SUCCESS);
+        (wc.opcode, wc.byte_len) = (opcode.0, length);
+        wc.wc_flags = WcFlags::GRH.bits();
+        if request.has_immediate() {
+            wc.wc_flags |= WcFlags::WITH_IMM.bits();
+            wc.ex = request.immediate;
+        }
+        self.complete(
+            cq,
+            &wc,
+            request.flags.contains(uverbs::SendFlags::SOLICITED),
+        );
+    }
+
+    fn finish_failed_receive(&mut self, id: ObjectId, wr_id: u64, status: WcStatus) {
+        let Ok(qp) = self.objects.qp(id) else { return };
+        let (cq, number) = (qp.recv_cq, qp.number);
+        self.complete(cq, &completion(wr_id, number, status), true);
+    }
+
+    fn complete(&mut self, id: ObjectId, wc: &uverbs::Wc, is_solicited: bool) {
+        let Ok(cq) = self.objects.cq(id) else { return };
+        match cq.ring.push(&self.memory, wc.as_bytes()) {
+            Pushed::Done => self.notify(id, is_solicited),
+            Pushed::Full => self.violation("a completion queue overflowed"),
+            Pushed::Unmapped => {}
+        }
+    }
+}
+
+impl Request {
+    /// Reads a request, and says what is wrong with its working fields.
+    fn read(slot: NonNull<u8>, slot_size: usize) -> (Self, Option<&'static str>) {
+        // SAFETY: the slot is at least as long as the structure, aligned, and the program has
+        // handed it over.
+        let wqe = unsafe { slot.cast::<rxe::SendWqe>().read() };
+        let flags = uverbs::SendFlags::from_bits_retain(wqe.wr.send_flags);
+        let behind = size_of::<rxe::SendWqe>();
+        let room = slot_size - behind;
+        let data = if flags.contains(uverbs::SendFlags::INLINE) {
+            let length = room.min(wqe.dma.length as usize);
+            // SAFETY: the bytes are within the slot.
+            Data::Inline(unsafe { copy_out(slot.add(behind), length) })
+        } else {
+            // SAFETY: the segments are within the slot.
+            Data::Segments(unsafe { read_segments(slot.add(behind), room, wqe.dma.num_sge) })
+        };
+        let request = Self {
+            wr_id: wqe.wr.wr_id,
+            opcode: WrOpcode(wqe.wr.opcode),
+            flags,
+            immediate: wqe.wr.ex,
+            remote: wqe.iova,
+            rkey: wqe.wr.wr[1] as u32,
+            data,
+        };
+        let flaw = if wqe.status != 0 || wqe.state != 0 {
+            Some("a send request has a stale status or state")
+        } else if !is_new(&wqe.dma, request.length()) {
+            Some("a send request has working fields that are not those of a new one")
+        } else if request.is_remote() && wqe.wr.wr[0] != wqe.iova {
+            Some("a send request has two remote addresses")
+        } else {
+            None
+        };
+        (request, flaw)
+    }
+
+    fn length(&self) -> u32 {
+        match &self.data {
+            Data::Inline(bytes) => bytes.len() as u32,
+            Data::Segments(segments) => segments.iter().map(|segment| segment.length).sum(),
+        }
+    }
+
+    fn is_remote(&self) -> bool {
+        !matches!(self.opcode, WrOpcode::SEND | WrOpcode::SEND_WITH_IMM)
+    }
+
+    fn has_immediate(&self) -> bool {
+        matches!(
+            self.opcode,
+            WrOpcode::SEND_WITH_IMM | WrOpcode::RDMA_WRITE_WITH_IMM
+        )
+    }
+
+    fn remote_segment(&self, length: u32) -> rxe::Sge {
+        rxe::Sge {
+            addr: self.remote,
+            length,
+            lkey: self.rkey,
+        }
+    }
+
+    fn completed_opcode(&self) -> WcOpcode {
+        match self.opcode {
+            WrOpcode::RDMA_WRITE | WrOpcode::RDMA_WRITE_WITH_IMM => WcOpcode::RDMA_WRITE,
+            WrOpcode::RDMA_READ => WcOpcode::RDMA_READ,
+            _ => WcOpcode::SEND,
+        }
+    }
+}
+
+impl Receive {
+    fn read(slot: NonNull<u8>, slot_size: usize) -> (Self, Option<&'static str>) {
+        // SAFETY: the slot is at least as long as the structure, aligned, and the program has
+        // handed it over.
+        let wqe = unsafe { slot.cast::<rxe::RecvWqe>().read() };
+        let behind = size_of::<rxe::RecvWqe>();
+        // SAFETY: the segments are within the slot.
+        let segments =
+            unsafe { read_segments(slot.add(behind), slot_size - behind, wqe.dma.num_sge) };
+        let length = segments.iter().map(|segment| segment.length).sum();
+        let flaw = (!is_new(&wqe.dma, length))
+            .then_some("a receive has working fields that are not those of a new one");
+        (
+            Self {
+                wr_id: wqe.wr_id,
+                segments,
+            },
+            flaw,
+        )
+    }
+}
+
+/// Whether the fields that the kernel counts in are those of a request not yet begun.
+fn is_new(dma: &rxe::DmaInfo, length: u32) -> bool {
+    (dma.length, dma.resid, dma.cur_sge, dma.sge_offset) == (length, length, 0, 0)
+}
+
+fn completion(wr_id: u64, qp_num: u32, status: WcStatus) -> uverbs::Wc {
+    uverbs::Wc {
+        wr_id,
+        qp_num,
+        status: status.0,
+        ..FromZeros::new_zeroed()
+    }
+}
+
+fn covers(mr: &Mr, segment: &rxe::Sge) -> bool {
+    let offset = segment.addr.wrapping_sub(mr.start);
+    offset <= mr.length && u64::from(segment.length) <= mr.length - offset
+}
+
+/// # Safety
+///
+/// `from` must be readable for `room` bytes and aligned to 8.
+unsafe fn read_segments(from: NonNull<u8>, room: usize, count: u32) -> Vec<rxe::Sge> {
+    let most = room / size_of::<rxe::Sge>();
+    let from = from.cast::<rxe::Sge>();
+    // SAFETY: no more segments than there is room for, which the caller vouches for.
+    (0..most.min(count as usize))
+        .map(|index| unsafe { from.add(index).read() })
+        .collect()
+}
+
+/// # Safety
+///
+/// `from` must be readable for `length` bytes.
+unsafe fn copy_out(from: NonNull<u8>, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    // SAFETY: the caller vouches for the source; the target is ours.
+    unsafe { from.copy_to_nonoverlapping(NonNull::from(bytes.as_mut_slice()).cast(), length) };
+    bytes
+}
+
+/// Reads registered memory, as a device does.
+fn load(address: u64, length: u32) -> Vec<u8> {
+    let from = ptr::with_exposed_provenance_mut::<u8>(address as usize);
+    match NonNull::new(from) {
+        // SAFETY: the callers have checked that the range is registered, which the program may do
+        // only with memory that stays mapped until it takes the registration back.
+        Some(from) => unsafe { copy_out(from, length as usize) },
+        None => Vec::new(),
+    }
+}
+
+/// Writes registered memory, as a device does.
+fn store(address: u64, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    let to = ptr::with_exposed_provenance_mut::<u8>(address as usize);
+    // SAFETY: as for `load`; the program holds no reference to memory that a device may write.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+}
