@@ -1,0 +1,41 @@
+//! Tests of the library against a real kernel with an RDMA device made of software.
+//!
+//! The binary is meant to run inside a guest that `ci/vm` boots; elsewhere every test is reported
+//! as ignored. Besides the tests it holds the programs that tests run as other processes, called
+//! by name: `vm trace -- rping -c -a 10.10.0.1`.
+
+mod device_test;
+mod environment;
+mod harness;
+mod raw_cm;
+mod sample;
+mod self_test;
+mod subcommands;
+mod trace_command;
+mod tracer;
+mod tracer_test;
+
+use std::process::ExitCode;
+
+use harness::Test;
+use libtest_mimic::Arguments;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().collect();
+    match args.get(1).and_then(|name| subcommands::find(name)) {
+        Some(program) => program(&args[2..]),
+        None => harness::run(Arguments::from_args(), tests(), environment::is_guest()),
+    }
+}
+
+/// The tests of all modules, in the order in which they run.
+fn tests() -> Vec<Test> {
+    [
+        self_test::tests(),
+        tracer_test::tests(),
+        device_test::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

@@ -1,0 +1,35 @@
+//! Programs inside the test binary, for tests that need another process.
+
+use std::io::{self, Read};
+use std::process::ExitCode;
+
+use crate::{environment, raw_cm, sample, trace_command};
+
+/// A program: gets its arguments, without its name.
+type Program = fn(&[String]) -> ExitCode;
+
+/// The programs by name.
+const PROGRAMS: &[(&str, Program)] = &[
+    ("trace", trace_command::run),
+    ("hold", hold),
+    ("sample", sample::run),
+];
+
+/// The program with this name.
+pub fn find(name: &str) -> Option<Program> {
+    PROGRAMS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, program)| *program)
+}
+
+/// Holds a protection domain and a bound id, says `ready`, and waits for the end of its input.
+fn hold(_args: &[String]) -> ExitCode {
+    let _id = raw_cm::Id::bound_to(environment::addr()).expect("an id");
+    let _pd = environment::context()
+        .alloc_pd()
+        .expect("a protection domain");
+    println!("ready");
+    let _ = io::stdin().read(&mut [0]);
+    ExitCode::SUCCESS
+}
