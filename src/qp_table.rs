@@ -92,6 +92,11 @@ pub(crate) fn insert(entry: Arc<QpEntry>) -> QpKey {
 
 /// The queue pair under `key`, while it is not destroyed.
 pub(crate) fn get(key: QpKey) -> Option<Arc<QpEntry>> {
+    find(key).filter(|entry| entry.state() != QpEntry::DESTROYED)
+}
+
+/// The queue pair under `key`, which may have been destroyed through its handle.
+fn find(key: QpKey) -> Option<Arc<QpEntry>> {
     table().get(key.0).cloned()
 }
 
@@ -99,7 +104,7 @@ pub(crate) fn get(key: QpKey) -> Option<Arc<QpEntry>> {
 /// is still there, and so must be the id.
 pub(crate) fn destroy(key: QpKey) -> Result<bool> {
     // The command is sent outside the lock: other ids must not wait for it.
-    let Some(entry) = get(key) else { return Ok(false) };
+    let Some(entry) = find(key) else { return Ok(false) };
     let destroyed = entry.destroy()?;
     table().remove(key.0);
     Ok(destroyed)

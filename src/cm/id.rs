@@ -179,7 +179,7 @@ impl CmId {
         let mut state = self.0.state();
         state.check_alive(operation)?;
         let binding = state.binding(operation)?;
-        if state.qp.is_some() {
+        if state.qp_entry().is_some() {
             return Err(Error::new(
                 operation,
                 ErrorKind::InvalidState,
@@ -199,6 +199,8 @@ impl CmId {
         }
         let qp = Qp::create(attr)?;
         self.move_to_init(&state, qp.entry())?;
+        // One that was destroyed through its own handle may still be in the table.
+        state.destroy_qp()?;
         state.qp = Some(qp_table::insert(Arc::clone(qp.entry())));
         Ok(qp)
     }
@@ -283,6 +285,7 @@ impl State {
     }
 
     pub(super) fn binding(&self, operation: &'static str) -> Result<&DeviceBinding> {
+        self.check_alive(operation)?;
         self.device.as_ref().ok_or_else(|| {
             Error::new(
                 operation,
@@ -329,6 +332,8 @@ impl IdInner {
         // acknowledged, since they hold a cookie and no pointer.
         state.call("destroy_id", &request)?;
         state.alive = false;
+        // Handles and events of the id may be kept; they must not keep the device open.
+        state.device = None;
         ids().remove(self.key);
         Ok(())
     }
