@@ -17,7 +17,7 @@ use crate::verbs::{Access, Buffer, CompletionChannel, Cq, Pd, QpAttr, RecvHalf, 
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 
 /// How long a kernel that is told so would wait.
-const TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) const PORT: u16 = 7471;
 
