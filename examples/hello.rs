@@ -5,17 +5,16 @@ use rdmacm::{Connector, Listener, Result};
 const PORT: u16 = 7471;
 
 fn main() -> Result<()> {
-    let prepared = match std::env::args().nth(1) {
+    let mut prepared = match std::env::args().nth(1) {
         Some(server) => Connector::new().prepare((server.as_str(), PORT))?,
         None => Listener::bind(("0.0.0.0", PORT))?
             .incoming(None)?
             .prepare()?,
     };
     let inbox = prepared.alloc(4096)?;
-    let mut prepared = prepared;
     prepared.post_recv(1, inbox.slice(..)?)?;
     let mut connection = prepared.establish()?;
-    connection.send(format!("hello from {:?}", connection.local_addr()).as_bytes())?;
+    connection.send(b"hello from the other side")?;
     let length = connection.recv_completion()?.result()?.byte_len();
     let message = inbox.read_vec(0, length as usize)?;
     println!("received: {}", String::from_utf8_lossy(&message));

@@ -1,12 +1,39 @@
 //! RDMA connection management and verbs in pure Rust, spoken straight to the Linux kernel.
+//!
+//! The crate takes the place of librdmacm and libibverbs: it sends commands to
+//! `/dev/infiniband/rdma_cm` and `/dev/infiniband/uverbsN`, and works the queues that a device
+//! shares with the process. There is no C in it.
+//!
+//! # Where to begin
+//!
+//! * [`Connector`], [`Listener`] and [`Connection`] connect two programs in a few lines.
+//! * [`EventChannel`], [`CmId`] and [`Event`] give every step of the connection manager, with
+//!   [`Pd`], [`Buffer`], [`Cq`] and [`Qp`] beside them.
+//! * [`devices`] lists the RDMA devices; a [`Context`] is an open one.
+//!
+//! Items carry the names of their C counterparts: search for `rdma_connect`.
+//!
+//! # What holds everywhere
+//!
+//! * Handles may be dropped in any order. A queue pair is destroyed before its id, memory is
+//!   deregistered before it is given back.
+//! * Events need no acknowledging, and no call waits for one that somebody holds.
+//! * Requests are checked before the kernel is asked. An [`Error`] names the operation, the
+//!   kernel's errno and what it means.
+//! * Everything is `Send` and `Sync`. Posting and polling take `&mut` and no lock.
+//! * After a fork the child has no use of the parent's objects: it opens its own.
+
+#![deny(unsafe_code)]
 
 mod cm;
 mod device;
 mod endpoint;
 mod error;
+#[allow(unsafe_code)]
 mod fastpath;
 mod qp_table;
 mod slot_table;
+#[allow(unsafe_code)]
 mod sys;
 mod verbs;
 
@@ -28,3 +55,7 @@ pub use verbs::{
     Access, Batch, Buffer, CompletionChannel, Cq, CqBuilder, CqToken, Mr, Path, Pd, Qp, QpAttr,
     QpCapabilities, QpModify, QpState, ReadBuilder, RecvHalf, RequestBuilder, SendHalf,
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

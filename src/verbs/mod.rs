@@ -3,9 +3,12 @@
 //! Parents are held by their children, so any order of drops is a right one. Everything here can
 //! be used without the connection manager.
 
+#[allow(unsafe_code)]
 mod buffer;
+#[allow(unsafe_code)]
 mod comp_channel;
 mod cq;
+#[allow(unsafe_code)]
 mod mr;
 mod pd;
 mod qp;

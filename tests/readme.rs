@@ -1,0 +1,19 @@
+//! The README shows what is there.
+
+const README: &str = include_str!("../README.md");
+
+#[test]
+fn the_readme_shows_the_example_hello() {
+    let hello = include_str!("../examples/hello.rs");
+    let (_title, program) = hello.split_once("\n\n").expect("a title, then the program");
+    assert!(README.contains(program), "README.md does not show examples/hello.rs as it is");
+}
+
+#[test]
+fn the_commands_of_the_readme_exist() {
+    for command in ["ci/demo", "ci/test", "benches/syscalls"] {
+        assert!(README.contains(command), "{command} is not in the README");
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(command);
+        assert!(path.exists(), "{command} does not exist");
+    }
+}
