@@ -224,7 +224,7 @@ mod tests {
         let error = Error::from_errno("create_qp", libc::ENOMEM).because("lower max_send_wr");
         assert_eq!(
             error.to_string(),
-            "create_qp: Cannot allocate memory (errno 12): lower max_send_wr"
+            "create_qp: Out of memory (errno 12): lower max_send_wr"
         );
         assert_eq!(error.errno(), Some(12));
     }

@@ -29,7 +29,11 @@ impl Registry {
     /// A registry of a scripted kernel; it lives as long as the test process.
     #[cfg(test)]
     pub(crate) fn of_twin(twin: Arc<dyn Kernel>) -> &'static Self {
-        Box::leak(Box::new(Self::new(twin)))
+        // Kept where leak checkers see it.
+        static TWINS: Mutex<Vec<&'static Registry>> = Mutex::new(Vec::new());
+        let registry: &'static Self = Box::leak(Box::new(Self::new(twin)));
+        TWINS.lock().unwrap_or_else(PoisonError::into_inner).push(registry);
+        registry
     }
 
     pub(crate) fn kernel(&self) -> &Arc<dyn Kernel> {

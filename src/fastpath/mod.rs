@@ -12,6 +12,9 @@ mod request;
 mod ring;
 pub(crate) mod rxe;
 
+#[cfg(test)]
+mod tests;
+
 pub use completion::{Completion, CompletionStatus, Failure, Opcode, Success};
 pub(crate) use request::{Operation, Payload, Request};
 pub use request::{PostError, RemoteAddress, SendFlags, Segment};

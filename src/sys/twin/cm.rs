@@ -35,6 +35,8 @@ pub(super) struct Id {
     pub peer: Option<u32>,
     /// Number of its queue pair, once it connects or accepts.
     pub qp_num: u32,
+    /// Reads and atomics answered at a time, and under way at a time, as agreed so far.
+    pub depths: (u8, u8),
     /// Events that the program has read.
     reported: u32,
 }
@@ -81,6 +83,7 @@ impl Ids {
             is_device_gone: false,
             peer: None,
             qp_num: 0,
+            depths: (0, 0),
             reported: 0,
         };
         self.0.insert(handle, id);

@@ -5,10 +5,11 @@
 //! readable, and reads end-of-file there when the program has closed it.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use rdmacm_kernel_abi::ucma;
 
 use super::Outcome;
@@ -45,7 +46,7 @@ struct File {
     /// The descriptor's number in the process.
     number: RawFd,
     /// The twin's end.
-    ours: UnixStream,
+    ours: fs::File,
     is_readable: bool,
     is_open: bool,
     kind: Kind,
@@ -57,10 +58,10 @@ pub(super) struct Files(Vec<File>);
 impl Files {
     /// Makes a descriptor.
     pub(super) fn open(&mut self, kind: Kind) -> io::Result<(FileId, OwnedFd)> {
-        let (ours, theirs) = UnixStream::pair()?;
-        ours.set_nonblocking(true)?;
-        let theirs = OwnedFd::from(theirs);
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
         let number = theirs.as_raw_fd();
+        let ours = fs::File::from(ours);
         self.0.push(File {
             number,
             ours,
@@ -105,6 +106,12 @@ impl Files {
         }
     }
 
+    /// Whether a descriptor is readable.
+    #[cfg(miri)]
+    pub(super) fn is_readable(&self, fd: BorrowedFd<'_>) -> bool {
+        self.find(fd).is_ok_and(|file| self.0[file.0].is_readable)
+    }
+
     /// Makes a descriptor unreadable.
     pub(super) fn quiet(&mut self, file: FileId, fd: BorrowedFd<'_>) -> Outcome {
         if std::mem::take(&mut self.0[file.0].is_readable) {
@@ -130,7 +137,7 @@ impl Files {
     }
 }
 
-fn is_at_end(ours: &mut UnixStream) -> bool {
+fn is_at_end(ours: &mut fs::File) -> bool {
     match ours.read(&mut [0]) {
         Ok(_) => true,
         // Reset: closed with the byte that made it readable unread.

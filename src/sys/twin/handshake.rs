@@ -61,6 +61,7 @@ impl World {
         let new = self.ids.get(child)?;
         (new.local, new.remote, new.device) = (local, remote, device);
         (new.peer, new.phase) = (Some(active), Phase::Requested);
+        new.depths = depths(param);
         let record = record(cookie, child, EventType::CONNECT_REQUEST, 0, Some(param));
         self.queue(
             file,
@@ -95,8 +96,10 @@ impl World {
         id.cookie = request.uid;
         id.qp_num = param.qp_num;
         id.phase = Phase::Accepted;
-        self.ids.get(active)?.phase = Phase::Answered;
+        id.depths = depths(param);
         let seen = seen_by_peer(param, IN_REPLY);
+        let asking = self.ids.get(active)?;
+        (asking.phase, asking.depths) = (Phase::Answered, depths(&seen));
         self.emit(active, EventType::CONNECT_RESPONSE, 0, Some(&seen));
         Ok(())
     }
@@ -196,7 +199,7 @@ impl World {
     ) -> Outcome {
         answer.check(offset_of!(ucma::InitQpAttr, response))?;
         let id = self.alive(file, request.id)?;
-        let (phase, peer) = (id.phase, id.peer);
+        let (phase, peer, depths) = (id.phase, id.peer, id.depths);
         if id.device.is_none() {
             return Err(libc::EINVAL);
         }
@@ -218,6 +221,7 @@ impl World {
         };
         attr.qp_state = request.qp_state;
         (attr.port_num, attr.qp_access_flags, attr.path_mtu) = (1, 0xe, 3);
+        (attr.max_dest_rd_atomic, attr.max_rd_atomic) = depths;
         if QpAttrMask::from_bits_retain(mask).contains(QpAttrMask::DEST_QPN) {
             let peer = peer.ok_or(libc::EINVAL)?;
             attr.dest_qp_num = self.ids.get(peer)?.qp_num;
@@ -236,6 +240,11 @@ impl World {
             }
         }
     }
+}
+
+/// Reads and atomics answered at a time, and under way at a time.
+fn depths(param: &ConnParam) -> (u8, u8) {
+    (param.responder_resources, param.initiator_depth)
 }
 
 /// Connection parameters as the other end finds them: the depths are already swapped.

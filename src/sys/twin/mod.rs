@@ -15,6 +15,7 @@ mod cm;
 mod discovery;
 mod files;
 mod handshake;
+mod kernel;
 mod memory;
 mod ring;
 mod script;
@@ -28,14 +29,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
 
-use nix::poll::{PollFd, PollTimeout};
-use rdmacm_kernel_abi::rxe::QueueHeader;
+use rdmacm_kernel_abi::rxe::{MmapInfo, QueueHeader};
 use rdmacm_kernel_abi::ucma::{EventResp, EventType};
 
 pub(crate) use call::{
@@ -44,7 +42,6 @@ pub(crate) use call::{
 pub(crate) use cm::{SILENT, WITHOUT_RDMA};
 pub(crate) use discovery::TwinDevice;
 
-use super::{IoctlCommand, Kernel, Value, WriteCommand};
 use crate::device::Registry;
 use files::{FileId, Files, Kind, QueuedEvent};
 use verbs::{Object, Objects};
@@ -77,6 +74,8 @@ struct World {
     owned_qps: BTreeMap<u32, u32>,
     /// Things that no correct program does.
     violations: Vec<String>,
+    /// Rings that belong to no object.
+    loose_rings: Vec<ring::Ring>,
     /// Objects that the kernel had to take back itself when their file was closed.
     reclaimed: Vec<String>,
 }
@@ -112,6 +111,7 @@ impl Twin {
             objects: Objects::default(),
             owned_qps: BTreeMap::new(),
             violations: Vec::new(),
+            loose_rings: Vec::new(),
             reclaimed: Vec::new(),
         })))
     }
@@ -243,6 +243,38 @@ impl Twin {
     /// Carries out what the program has posted without a call, e.g. a receive.
     pub(crate) fn progress(&self) {
         self.world().progress();
+    }
+
+    /// Makes a ring that belongs to no object, for the holder of a device's file to map. Returns
+    /// its number and where to map it.
+    pub(crate) fn new_ring(
+        &self,
+        fd: BorrowedFd<'_>,
+        entries: u32,
+        element: usize,
+    ) -> (usize, MmapInfo) {
+        let world = &mut *self.world();
+        let file = world.files.find(fd).expect("the file is open");
+        let (ring, info) =
+            ring::Ring::new(&mut world.memory, &mut world.script, file, entries, element)
+                .expect("the heap has memory");
+        world.loose_rings.push(ring);
+        (world.loose_rings.len() - 1, info)
+    }
+
+    /// Takes the next element out of such a ring: the bytes of its slot.
+    pub(crate) fn take(&self, ring: usize) -> Option<Vec<u8>> {
+        let world = &mut *self.world();
+        let ring = &mut world.loose_rings[ring];
+        let bytes = ring.peek_bytes(&world.memory)?;
+        ring.advance(&world.memory);
+        Some(bytes)
+    }
+
+    /// Puts an element into such a ring. False when it is full.
+    pub(crate) fn put(&self, ring: usize, element: &[u8]) -> bool {
+        let world = &mut *self.world();
+        world.loose_rings[ring].push(&world.memory, element) == ring::Pushed::Done
     }
 
     /// What is there now.
@@ -398,150 +430,5 @@ impl World {
             .ok_or(libc::EINVAL)?
             .copy_from_slice(&token);
         Ok(token.len())
-    }
-}
-
-impl Kernel for Twin {
-    fn open(&self, path: &Path) -> io::Result<OwnedFd> {
-        self.enter(&Call::Open(path.to_owned()), |world| world.open_node(path))
-    }
-
-    fn device_number(&self, fd: BorrowedFd<'_>) -> io::Result<Option<u64>> {
-        self.enter(&Call::DeviceNumber, |world| world.number_of(fd))
-    }
-
-    fn write_command(&self, fd: BorrowedFd<'_>, mut command: WriteCommand<'_>) -> io::Result<()> {
-        let call = Call::of_write(&command).ok_or_else(|| {
-            io::Error::other("the twin does not know the command that was written")
-        })?;
-        self.enter(&call, |world| {
-            let file = world.files.find(fd)?;
-            let written = WriteCommand {
-                request: &mut *command.request,
-                response: command
-                    .response
-                    .as_mut()
-                    .map(|(at, room)| (*at, &mut **room)),
-                indirect: command.indirect,
-            };
-            match call {
-                Call::Cm(command, _) => world.cm(file, fd, command, written)?,
-                Call::Doorbell(qp) => {
-                    world.device_of(file)?;
-                    world.doorbell((file, qp))?;
-                }
-                _ => return Err(libc::EINVAL),
-            }
-            if let Some((_, answer)) = &mut command.response {
-                world.script.change(&call, 0, answer);
-            }
-            Ok(())
-        })
-    }
-
-    fn ioctl_command(
-        &self,
-        fd: BorrowedFd<'_>,
-        mut command: IoctlCommand<'_, '_>,
-    ) -> io::Result<()> {
-        let call = Call::of_ioctl(&command);
-        self.enter(&call, |world| {
-            let file = world.files.find(fd)?;
-            world.verbs(file, &mut command)?;
-            for attr in command.attrs.iter_mut() {
-                if let Value::Out(answer) = &mut attr.value {
-                    world.script.change(&call, attr.id, answer);
-                }
-            }
-            Ok(())
-        })
-    }
-
-    fn read(&self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
-        self.enter(&Call::Read, |world| world.read_token(fd, buffer))
-    }
-
-    fn set_nonblocking(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.enter(&Call::SetNonblocking, |world| {
-            world.files.find(fd).map(drop)
-        })
-    }
-
-    fn poll(&self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        self.enter(&Call::Poll, |_| Ok(()))?;
-        // Outside the lock: others must be able to cause what is waited for.
-        let timeout = timeout.map_or(PollTimeout::NONE, |timeout| {
-            PollTimeout::try_from(timeout.as_millis()).unwrap_or(PollTimeout::MAX)
-        });
-        nix::poll::poll(fds, timeout)?;
-        Ok(())
-    }
-
-    fn map_device(
-        &self,
-        fd: BorrowedFd<'_>,
-        length: usize,
-        offset: u64,
-    ) -> io::Result<NonNull<u8>> {
-        self.enter(&Call::MapDevice, |world| {
-            let file = world.files.find(fd)?;
-            world.memory.map(file, length, offset)
-        })
-    }
-
-    fn map_memory(&self, length: usize) -> io::Result<NonNull<u8>> {
-        self.enter(&Call::MapMemory, |world| world.memory.map_fresh(length))
-    }
-
-    unsafe fn unmap(&self, address: NonNull<u8>, length: usize) {
-        // This cannot be refused.
-        let mut world = self.world();
-        world.calls.push(Call::Unmap);
-        let unmapped = world.memory.unmap(address, length);
-        if unmapped.is_none() {
-            world.violation("memory was unmapped that is not mapped");
-        } else if world.objects.mrs().any(|mr| mr.pages == unmapped) && !world.refused_dereg() {
-            world.violation("memory was unmapped while it is registered");
-        }
-    }
-
-    fn netlink(
-        &self,
-        requests: &[u8],
-        _count: usize,
-        each: &mut dyn FnMut(u16, &[u8]),
-    ) -> io::Result<()> {
-        let answers = self.enter(&Call::Netlink, |world| world.netlink(requests))?;
-        for (kind, payload) in answers {
-            each(kind, &payload);
-        }
-        Ok(())
-    }
-
-    fn read_file(&self, path: &Path) -> io::Result<String> {
-        self.enter(&Call::ReadFile(path.to_owned()), |world| {
-            world.sysfs().remove(path).ok_or(libc::ENOENT)
-        })
-    }
-
-    fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
-        self.enter(&Call::ListDir(path.to_owned()), |world| {
-            let files = world.sysfs();
-            let below = files.keys().filter_map(|file| file.strip_prefix(path).ok());
-            let first = below.filter_map(|rest| rest.iter().next());
-            let mut names: Vec<String> = first
-                .map(|name| PathBuf::from(name).display().to_string())
-                .collect();
-            names.dedup();
-            if names.is_empty() {
-                Err(libc::ENOENT)
-            } else {
-                Ok(names)
-            }
-        })
-    }
-
-    fn locked_memory_limit(&self) -> Option<u64> {
-        Some(8 << 20)
     }
 }

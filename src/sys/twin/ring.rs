@@ -93,6 +93,14 @@ impl Ring {
         (produced != self.index).then(|| self.slot(base))
     }
 
+    /// The bytes of the next element's slot.
+    pub(super) fn peek_bytes(&self, memory: &Memory) -> Option<Vec<u8>> {
+        let slot = self.peek(memory)?;
+        // SAFETY: the slot lies in the ring's memory, which was zeroed when it was made, and the
+        // program has handed it over.
+        Some(unsafe { NonNull::slice_from_raw_parts(slot, self.slot_size()).as_ref() }.to_vec())
+    }
+
     /// Gives the element that `peek` found back to the program.
     pub(super) fn advance(&mut self, memory: &Memory) {
         self.index = (self.index + 1) & self.mask;

@@ -1,0 +1,356 @@
+//! What stands in rxe's rings, byte by byte.
+
+use rdmacm_kernel_abi::rxe::SendWqe;
+use rdmacm_kernel_abi::uverbs;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::Shared;
+use crate::device::Context;
+use crate::error::ErrorKind;
+use crate::fastpath::rxe::{CompletionQueue, Doorbell, RecvQueue, SendQueue};
+use crate::fastpath::{
+    Completion, Opcode, Operation, Payload, PostError, RemoteAddress, Request, Segment, SendFlags,
+};
+use crate::sys::twin::Twin;
+
+/// Bytes before the payload of a send request.
+const HEAD: usize = size_of::<SendWqe>();
+
+/// A send queue whose doorbell nobody answers.
+fn send_queue(entries: u32, segments: u32, inline: u32) -> (Shared, SendQueue) {
+    let twin = Twin::new();
+    let context = context(&twin);
+    let payload = (segments * 16).max(inline) as usize;
+    let shared = Shared::on(&twin, entries, HEAD + payload);
+    let doorbell = Doorbell::new(&context, 77);
+    let queue = SendQueue::new(shared.mapping.clone(), doorbell, segments, inline).unwrap();
+    (shared, queue)
+}
+
+fn context(twin: &std::sync::Arc<Twin>) -> Context {
+    twin.registry().context_of_index(0).unwrap()
+}
+
+/// Hands the requests over; the twin has no queue pair that would carry them out.
+fn publish(queue: &mut SendQueue) {
+    assert_eq!(
+        queue.ring_doorbell(),
+        Err(PostError::Doorbell {
+            errno: libc::ENOENT
+        })
+    );
+}
+
+fn segment(address: u64, length: u32, lkey: u32) -> Segment {
+    Segment::of_buffer(address, length, lkey)
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_ne_bytes(bytes[offset..offset + 4].try_into().unwrap())
+}
+
+fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    u64::from_ne_bytes(bytes[offset..offset + 8].try_into().unwrap())
+}
+
+#[test]
+fn a_write_of_three_segments() {
+    let (shared, mut queue) = send_queue(4, 3, 0);
+    let to = RemoteAddress {
+        address: 0x1122_3344_5566_7788,
+        rkey: 0x99aa,
+    };
+    let segments = [
+        segment(0x1000, 10, 1),
+        segment(0x2000, 20, 2),
+        segment(0x3000, 0, 3),
+    ];
+    queue
+        .push(&Request {
+            wr_id: 0xabcd,
+            operation: Operation::WriteImmediate(to, 0x0102_0304),
+            flags: SendFlags::SIGNALED | SendFlags::SOLICITED | SendFlags::FENCE,
+            payload: Payload::Segments(&segments),
+        })
+        .unwrap();
+    publish(&mut queue);
+    let wqe = shared.take().unwrap();
+    assert_eq!(u64_at(&wqe, 0), 0xabcd, "wr_id");
+    assert_eq!(u32_at(&wqe, 12), 1, "RDMA_WRITE_WITH_IMM");
+    assert_eq!(u32_at(&wqe, 16), 7, "flags");
+    assert_eq!(wqe[20..24], [1, 2, 3, 4], "immediate data is big-endian");
+    assert_eq!((u64_at(&wqe, 24), u32_at(&wqe, 32)), (to.address, to.rkey));
+    assert_eq!(
+        (u32_at(&wqe, 144), u32_at(&wqe, 148)),
+        (0, 0),
+        "status, state"
+    );
+    assert_eq!(u64_at(&wqe, 152), to.address, "the address that is used");
+    let dma: Vec<u32> = (184..208).step_by(4).map(|at| u32_at(&wqe, at)).collect();
+    assert_eq!(
+        dma,
+        [30, 30, 0, 3, 0, 0],
+        "length, resid, cur_sge, num_sge, sge_offset"
+    );
+    for (index, (address, length, lkey)) in [(0x1000, 10, 1), (0x2000, 20, 2), (0x3000, 0, 3)]
+        .into_iter()
+        .enumerate()
+    {
+        let at = 208 + 16 * index;
+        assert_eq!((u64_at(&wqe, at), u32_at(&wqe, at + 8)), (address, length));
+        assert_eq!(u32_at(&wqe, at + 12), lkey);
+    }
+}
+
+#[test]
+fn opcodes_and_flags_are_the_kernels() {
+    let to = RemoteAddress {
+        address: 8,
+        rkey: 9,
+    };
+    let cases = [
+        (Operation::Send, 2),
+        (Operation::SendImmediate(5), 3),
+        (Operation::Write(to), 0),
+        (Operation::WriteImmediate(to, 5), 1),
+        (Operation::Read(to), 4),
+    ];
+    for (operation, opcode) in cases {
+        let (shared, mut queue) = send_queue(4, 1, 0);
+        let payload = Payload::Segments(&[]);
+        queue
+            .push(&Request {
+                wr_id: 0,
+                operation,
+                flags: SendFlags::empty(),
+                payload,
+            })
+            .unwrap();
+        publish(&mut queue);
+        let wqe = shared.take().unwrap();
+        assert_eq!(
+            (u32_at(&wqe, 12), u32_at(&wqe, 16)),
+            (opcode, 0),
+            "{operation:?}"
+        );
+        assert_eq!(
+            (u32_at(&wqe, 184), u32_at(&wqe, 196)),
+            (0, 0),
+            "no bytes, no segments"
+        );
+    }
+}
+
+#[test]
+fn inline_bytes_lie_behind_the_request() {
+    let (shared, mut queue) = send_queue(4, 1, 40);
+    let bytes: Vec<u8> = (1..=40).collect();
+    queue.push(&inline(&bytes)).unwrap();
+    publish(&mut queue);
+    let wqe = shared.take().unwrap();
+    assert_eq!(u32_at(&wqe, 16), 8, "INLINE");
+    assert_eq!((u32_at(&wqe, 184), u32_at(&wqe, 188)), (40, 40));
+    assert_eq!(wqe[HEAD..HEAD + 40], bytes);
+}
+
+fn inline(bytes: &[u8]) -> Request<'_> {
+    Request {
+        wr_id: 1,
+        operation: Operation::Send,
+        flags: SendFlags::empty(),
+        payload: Payload::Inline(bytes),
+    }
+}
+
+#[test]
+fn what_does_not_fit_leaves_the_ring_as_it_was() {
+    let (shared, mut queue) = send_queue(4, 2, 40);
+    let segments = [segment(0, 1, 0); 3];
+    let long = [segment(0, u32::MAX, 0), segment(0, 1, 0)];
+    let with = |payload| Request {
+        payload,
+        ..inline(&[])
+    };
+    assert_eq!(
+        queue.push(&inline(&[0; 41])),
+        Err(PostError::InlineTooLong {
+            length: 41,
+            max: 40
+        })
+    );
+    assert_eq!(
+        queue.push(&with(Payload::Segments(&segments))),
+        Err(PostError::TooManySegments {
+            segments: 3,
+            max: 2
+        })
+    );
+    assert_eq!(
+        queue.push(&with(Payload::Segments(&long))),
+        Err(PostError::MessageTooLong)
+    );
+    assert_eq!(
+        queue.ring_doorbell(),
+        Ok(()),
+        "there is nothing to ring for"
+    );
+    assert_eq!(shared.take(), None);
+    queue.push(&inline(b"fits")).unwrap();
+    publish(&mut queue);
+    assert_eq!(shared.take().unwrap()[HEAD..HEAD + 4], *b"fits");
+    assert_eq!(shared.take(), None);
+}
+
+#[test]
+fn a_full_queue_says_how_deep_it_is_and_goes_on_when_emptied() {
+    for entries in [1, 2, 3, 4, 7, 8] {
+        let (shared, mut queue) = send_queue(entries, 1, 16);
+        let depth = queue.depth();
+        for lap in 0..3u8 {
+            for number in 0..depth as u8 {
+                queue.push(&inline(&[lap, number])).unwrap();
+            }
+            assert_eq!(
+                queue.push(&inline(b"x")),
+                Err(PostError::QueueFull { depth })
+            );
+            publish(&mut queue);
+            for number in 0..depth as u8 {
+                assert_eq!(shared.take().unwrap()[HEAD..HEAD + 2], [lap, number]);
+            }
+            assert_eq!(shared.take(), None);
+        }
+    }
+}
+
+#[test]
+fn discarded_requests_never_come() {
+    let (shared, mut queue) = send_queue(4, 1, 16);
+    queue.push(&inline(b"published")).unwrap();
+    publish(&mut queue);
+    queue.push(&inline(b"discarded")).unwrap();
+    queue.discard();
+    assert_eq!(queue.ring_doorbell(), Ok(()));
+    queue.push(&inline(b"later")).unwrap();
+    publish(&mut queue);
+    assert_eq!(shared.take().unwrap()[HEAD..HEAD + 9], *b"published");
+    assert_eq!(shared.take().unwrap()[HEAD..HEAD + 5], *b"later");
+    assert_eq!(shared.take(), None);
+}
+
+#[test]
+fn a_slot_that_is_used_again_has_no_stale_status() {
+    let (shared, mut queue) = send_queue(1, 1, 16);
+    // The kernel leaves its working fields behind.
+    // SAFETY: the ring has two slots behind its header, and nobody uses it meanwhile.
+    unsafe { shared.mapping.address().add(384).write_bytes(0xff, 2 * 256) };
+    queue.push(&inline(b"")).unwrap();
+    publish(&mut queue);
+    let wqe = shared.take().unwrap();
+    assert_eq!(
+        (u32_at(&wqe, 144), u32_at(&wqe, 148)),
+        (0, 0),
+        "status, state"
+    );
+    assert_eq!(
+        (u32_at(&wqe, 192), u32_at(&wqe, 200)),
+        (0, 0),
+        "cur_sge, sge_offset"
+    );
+}
+
+#[test]
+fn a_receive_of_two_segments() {
+    let shared = Shared::new(2, 40 + 32);
+    let mut queue = RecvQueue::new(shared.mapping.clone(), 2).unwrap();
+    queue
+        .post(7, &[segment(0x1000, 10, 1), segment(0x2000, 20, 2)])
+        .unwrap();
+    let wqe = shared.take().unwrap();
+    assert_eq!((u64_at(&wqe, 0), u64_at(&wqe, 8)), (7, 0));
+    let dma: Vec<u32> = (16..40).step_by(4).map(|at| u32_at(&wqe, at)).collect();
+    assert_eq!(dma, [30, 30, 0, 2, 0, 0]);
+    assert_eq!(
+        (u64_at(&wqe, 40), u32_at(&wqe, 48), u32_at(&wqe, 52)),
+        (0x1000, 10, 1)
+    );
+    assert_eq!(
+        (u64_at(&wqe, 56), u32_at(&wqe, 64), u32_at(&wqe, 68)),
+        (0x2000, 20, 2)
+    );
+}
+
+#[test]
+fn receives_fill_the_queue_exactly() {
+    let shared = Shared::new(3, 40 + 16);
+    let mut queue = RecvQueue::new(shared.mapping.clone(), 1).unwrap();
+    for wr_id in 0..3 {
+        queue.post(wr_id, &[]).unwrap();
+    }
+    assert_eq!(queue.post(3, &[]), Err(PostError::QueueFull { depth: 3 }));
+    let too_many = [segment(0, 1, 0); 2];
+    let refused = Err(PostError::TooManySegments {
+        segments: 2,
+        max: 1,
+    });
+    assert_eq!(queue.post(3, &too_many), refused);
+    assert!(shared.take().is_some());
+    queue.post(3, &[]).unwrap();
+}
+
+#[test]
+fn completions_come_in_order_and_whole() {
+    let shared = Shared::new(4, 128);
+    let mut queue = CompletionQueue::new(shared.mapping.clone()).unwrap();
+    let mut entries = [Completion::default(); 3];
+    assert_eq!(queue.poll(&mut entries), 0);
+    for wr_id in 0..5 {
+        assert!(shared.put(success(wr_id).as_bytes()));
+    }
+    assert_eq!(queue.poll(&mut []), 0);
+    assert_eq!(queue.poll(&mut entries), 3);
+    assert_eq!(entries.map(|entry| entry.wr_id()), [0, 1, 2]);
+    assert_eq!(queue.poll(&mut entries), 2);
+    assert_eq!(
+        entries.map(|entry| entry.wr_id()),
+        [3, 4, 2],
+        "the rest is left alone"
+    );
+    let done = entries[1].result().unwrap();
+    assert_eq!((done.opcode(), done.byte_len()), (Opcode::Receive, 104));
+    assert_eq!(done.immediate(), Some(0x0102_0304));
+}
+
+fn success(wr_id: u64) -> uverbs::Wc {
+    uverbs::Wc {
+        wr_id,
+        opcode: uverbs::WcOpcode::RECV.0,
+        byte_len: 100 + wr_id as u32,
+        ex: 0x0102_0304u32.to_be(),
+        wc_flags: uverbs::WcFlags::WITH_IMM.bits(),
+        ..FromZeros::new_zeroed()
+    }
+}
+
+#[test]
+fn slots_too_small_for_what_was_granted_are_refused() {
+    let twin = Twin::new();
+    let context = context(&twin);
+    let doorbell = || Doorbell::new(&context, 0);
+    let shared = Shared::on(&twin, 3, 256);
+    let new = |segments, inline| {
+        SendQueue::new(shared.mapping.clone(), doorbell(), segments, inline).map(drop)
+    };
+    assert_eq!(new(3, 48), Ok(()));
+    for (segments, inline) in [(4, 0), (0, 49), (u32::MAX, 0), (0, u32::MAX)] {
+        assert_eq!(
+            new(segments, inline).unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
+    }
+    let receives = |segments| RecvQueue::new(shared.mapping.clone(), segments).map(drop);
+    assert_eq!(receives(13), Ok(()));
+    for segments in [14, u32::MAX] {
+        assert_eq!(receives(segments).unwrap_err().kind(), ErrorKind::Protocol);
+    }
+}

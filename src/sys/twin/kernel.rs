@@ -1,0 +1,186 @@
+//! The twin in the running kernel's place.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use nix::poll::PollFd;
+
+use super::{Call, Twin};
+use crate::sys::{IoctlCommand, Kernel, Value, WriteCommand};
+
+impl Kernel for Twin {
+    fn open(&self, path: &Path) -> io::Result<OwnedFd> {
+        self.enter(&Call::Open(path.to_owned()), |world| world.open_node(path))
+    }
+
+    fn device_number(&self, fd: BorrowedFd<'_>) -> io::Result<Option<u64>> {
+        self.enter(&Call::DeviceNumber, |world| world.number_of(fd))
+    }
+
+    fn write_command(&self, fd: BorrowedFd<'_>, mut command: WriteCommand<'_>) -> io::Result<()> {
+        let call = Call::of_write(&command).ok_or_else(|| {
+            io::Error::other("the twin does not know the command that was written")
+        })?;
+        self.enter(&call, |world| {
+            let file = world.files.find(fd)?;
+            let written = WriteCommand {
+                request: &mut *command.request,
+                response: command
+                    .response
+                    .as_mut()
+                    .map(|(at, room)| (*at, &mut **room)),
+                indirect: command.indirect,
+            };
+            match call {
+                Call::Cm(command, _) => world.cm(file, fd, command, written)?,
+                Call::Doorbell(qp) => {
+                    world.device_of(file)?;
+                    world.doorbell((file, qp))?;
+                }
+                _ => return Err(libc::EINVAL),
+            }
+            if let Some((_, answer)) = &mut command.response {
+                world.script.change(&call, 0, answer);
+            }
+            Ok(())
+        })
+    }
+
+    fn ioctl_command(
+        &self,
+        fd: BorrowedFd<'_>,
+        mut command: IoctlCommand<'_, '_>,
+    ) -> io::Result<()> {
+        let call = Call::of_ioctl(&command);
+        self.enter(&call, |world| {
+            let file = world.files.find(fd)?;
+            world.verbs(file, &mut command)?;
+            for attr in command.attrs.iter_mut() {
+                if let Value::Out(answer) = &mut attr.value {
+                    world.script.change(&call, attr.id, answer);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn read(&self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+        self.enter(&Call::Read, |world| world.read_token(fd, buffer))
+    }
+
+    fn set_nonblocking(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.enter(&Call::SetNonblocking, |world| {
+            world.files.find(fd).map(drop)
+        })
+    }
+
+    fn poll(&self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        self.enter(&Call::Poll, |_| Ok(()))?;
+        // Outside the lock: others must be able to cause what is waited for.
+        self.wait_readable(fds, timeout)
+    }
+
+    fn map_device(
+        &self,
+        fd: BorrowedFd<'_>,
+        length: usize,
+        offset: u64,
+    ) -> io::Result<NonNull<u8>> {
+        self.enter(&Call::MapDevice, |world| {
+            let file = world.files.find(fd)?;
+            world.memory.map(file, length, offset)
+        })
+    }
+
+    fn map_memory(&self, length: usize) -> io::Result<NonNull<u8>> {
+        self.enter(&Call::MapMemory, |world| world.memory.map_fresh(length))
+    }
+
+    unsafe fn unmap(&self, address: NonNull<u8>, length: usize) {
+        // This cannot be refused.
+        let mut world = self.world();
+        world.calls.push(Call::Unmap);
+        let unmapped = world.memory.unmap(address, length);
+        if unmapped.is_none() {
+            world.violation("memory was unmapped that is not mapped");
+        } else if world.objects.mrs().any(|mr| mr.pages == unmapped) && !world.refused_dereg() {
+            world.violation("memory was unmapped while it is registered");
+        }
+    }
+
+    fn netlink(
+        &self,
+        requests: &[u8],
+        _count: usize,
+        each: &mut dyn FnMut(u16, &[u8]),
+    ) -> io::Result<()> {
+        let answers = self.enter(&Call::Netlink, |world| world.netlink(requests))?;
+        for (kind, payload) in answers {
+            each(kind, &payload);
+        }
+        Ok(())
+    }
+
+    fn read_file(&self, path: &Path) -> io::Result<String> {
+        self.enter(&Call::ReadFile(path.to_owned()), |world| {
+            world.sysfs().remove(path).ok_or(libc::ENOENT)
+        })
+    }
+
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.enter(&Call::ListDir(path.to_owned()), |world| {
+            let files = world.sysfs();
+            let below = files.keys().filter_map(|file| file.strip_prefix(path).ok());
+            let first = below.filter_map(|rest| rest.iter().next());
+            let mut names: Vec<String> = first
+                .map(|name| PathBuf::from(name).display().to_string())
+                .collect();
+            names.dedup();
+            if names.is_empty() {
+                Err(libc::ENOENT)
+            } else {
+                Ok(names)
+            }
+        })
+    }
+
+    fn locked_memory_limit(&self) -> Option<u64> {
+        Some(8 << 20)
+    }
+}
+
+impl Twin {
+    #[cfg(not(miri))]
+    fn wait_readable(&self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        use nix::poll::PollTimeout;
+        let timeout = timeout.map_or(PollTimeout::NONE, |timeout| {
+            PollTimeout::try_from(timeout.as_millis()).unwrap_or(PollTimeout::MAX)
+        });
+        nix::poll::poll(fds, timeout)?;
+        Ok(())
+    }
+
+    /// Miri has no `poll()`, but the twin knows which of its descriptors are readable.
+    #[cfg(miri)]
+    fn wait_readable(&self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        use std::os::fd::AsFd;
+        let start = std::time::Instant::now();
+        loop {
+            let mut is_any_ready = false;
+            for fd in fds.iter_mut() {
+                let is_ready = self.world().files.is_readable(fd.as_fd());
+                let record = std::ptr::from_mut(fd).cast::<libc::pollfd>();
+                // SAFETY: `PollFd` is a transparent wrapper of `pollfd`, borrowed mutably.
+                unsafe { (*record).revents = if is_ready { libc::POLLIN } else { 0 } };
+                is_any_ready |= is_ready;
+            }
+            if is_any_ready || timeout.is_some_and(|timeout| start.elapsed() >= timeout) {
+                return Ok(());
+            }
+            std::thread::yield_now();
+        }
+    }
+}
