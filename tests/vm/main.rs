@@ -4,6 +4,8 @@
 //! as ignored. Besides the tests it holds the programs that tests run as other processes, called
 //! by name: `vm trace -- rping -c -a 10.10.0.1`.
 
+mod connections;
+mod counts;
 mod device_test;
 mod environment;
 mod harness;
@@ -34,6 +36,7 @@ fn tests() -> Vec<Test> {
         self_test::tests(),
         tracer_test::tests(),
         device_test::tests(),
+        counts::tests(),
     ]
     .into_iter()
     .flatten()

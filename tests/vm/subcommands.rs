@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::process::ExitCode;
 
-use crate::{environment, raw_cm, sample, trace_command};
+use crate::{counts, environment, raw_cm, sample, trace_command};
 
 /// A program: gets its arguments, without its name.
 type Program = fn(&[String]) -> ExitCode;
@@ -11,6 +11,9 @@ type Program = fn(&[String]) -> ExitCode;
 /// The programs by name.
 const PROGRAMS: &[(&str, Program)] = &[
     ("trace", trace_command::run),
+    ("counts", counts::run),
+    ("connections", counts::many_connections),
+    ("batch_of_sends", counts::batch_of_sends),
     ("hold", hold),
     ("sample", sample::run),
 ];
