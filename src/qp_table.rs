@@ -23,6 +23,8 @@ pub(crate) struct QpEntry {
     object: KernelObject,
     number: u32,
     state: AtomicU8,
+    /// Reads that may be under way at a time, once that was set.
+    initiator_depth: AtomicU8,
     _memory: Vec<Arc<Mapping>>,
 }
 
@@ -37,7 +39,13 @@ impl QpEntry {
         state: u8,
         memory: Vec<Arc<Mapping>>,
     ) -> Self {
-        Self { object, number, state: AtomicU8::new(state), _memory: memory }
+        Self {
+            object,
+            number,
+            state: AtomicU8::new(state),
+            initiator_depth: AtomicU8::new(u8::MAX),
+            _memory: memory,
+        }
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -65,6 +73,18 @@ impl QpEntry {
         let _ = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
             (old != Self::DESTROYED).then_some(state)
         });
+    }
+
+    /// Whether reads may be posted. Where the two sides agreed on none, the kernel would take one
+    /// and never carry it out.
+    #[inline]
+    pub(crate) fn can_read(&self) -> bool {
+        self.initiator_depth.load(Ordering::Relaxed) > 0
+    }
+
+    /// Notes how many reads may be under way at a time.
+    pub(crate) fn set_initiator_depth(&self, depth: u8) {
+        self.initiator_depth.store(depth, Ordering::Relaxed);
     }
 
     /// Destroys the queue pair. False when that was done before; after an error it is as it was.

@@ -86,7 +86,8 @@ impl ConnParam {
         self
     }
 
-    /// How often a request is repeated when the peer has no receive posted, 0 to 7; 7 is for ever.
+    /// How often the peer repeats a request that finds no receive posted here, 0 to 7; 7 is for
+    /// ever. How often this side does is the peer's to say.
     pub fn rnr_retry_count(mut self, retries: u8) -> Self {
         self.rnr_retry_count = retries;
         self

@@ -22,7 +22,7 @@ impl CmId {
     #[doc(alias = "rdma_connect")]
     pub fn connect(&self, param: &ConnParam) -> Result<()> {
         let operation = "connect";
-        let state = self.state();
+        let mut state = self.state();
         state.check_alive(operation)?;
         let context = &state.binding(operation)?.context;
         let qp = state.qp_entry().ok_or_else(|| without_qp(operation))?;
@@ -31,7 +31,9 @@ impl CmId {
             id: self.handle(),
             ..Default::default()
         };
-        state.call(operation, &request).map_err(explain::connect).map(drop)
+        state.call(operation, &request).map_err(explain::connect)?;
+        state.has_connected = true;
+        Ok(())
     }
 
     /// Accepts the peer's request with the id's queue pair. The event
@@ -68,6 +70,7 @@ impl CmId {
             let _ = QpModify::to(QpState::Error).apply(&qp);
         }
         state.offer = None;
+        state.has_connected = answered.is_ok();
         answered.map(drop)
     }
 
@@ -110,12 +113,20 @@ impl CmId {
         let operation = "disconnect";
         let state = self.state();
         state.check_alive(operation)?;
+        if !state.has_connected {
+            // The kernel would say so too, but only after the queue pair is in the error state.
+            return Err(Error::new(
+                operation,
+                ErrorKind::InvalidState,
+                "the id was never connected",
+            ));
+        }
         let transport = state.binding(operation)?.context.device().transport();
         if let Some(qp) = state.qp_entry() {
             QpModify::to(end_state(transport)).apply(&qp)?;
         }
         let request = ucma::Disconnect { id: self.handle() };
-        state.call(operation, &request).map_err(explain::disconnect).map(drop)
+        state.call(operation, &request).map(drop)
     }
 }
 

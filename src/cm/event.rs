@@ -93,7 +93,7 @@ pub struct ConnectionData {
     pub flow_control: bool,
     /// Retries that the peer asks for.
     pub retry_count: u8,
-    /// Retries that the peer asks for when this side has no receive posted.
+    /// Retries that the peer grants this side's requests when it has no receive posted.
     pub rnr_retry_count: u8,
 }
 

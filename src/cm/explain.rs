@@ -96,7 +96,8 @@ pub(super) fn address_error(error: Error, errno: i32, id: &CmId) -> Error {
 }
 
 pub(super) fn resolve_route(error: Error, peer: Option<SocketAddr>) -> Error {
-    let is_loopback = peer.is_some_and(|peer| peer.ip().is_loopback());
+    let is_loopback =
+        peer.is_some_and(|peer| peer.ip().is_loopback() || peer.ip().is_unspecified());
     match error.errno() {
         Some(libc::ENODEV) if is_loopback => error.because(
             "RDMA does not go through loopback addresses: use the address of the interface that \
@@ -135,13 +136,6 @@ pub(super) fn accept(error: Error) -> Error {
         Some(libc::EINVAL) => {
             error.because("the peer has given up, or the request was answered before")
         }
-        _ => error,
-    }
-}
-
-pub(super) fn disconnect(error: Error) -> Error {
-    match error.errno() {
-        Some(libc::EINVAL) => error.because("the id was never connected"),
         _ => error,
     }
 }

@@ -54,6 +54,8 @@ pub(super) struct State {
     pub(super) peer: Option<SocketAddr>,
     /// What the peer's request offers, on the passive side.
     pub(super) offer: Option<Offer>,
+    /// A connection was asked for or accepted.
+    pub(super) has_connected: bool,
     /// The queue pair, in the table's care.
     pub(super) qp: Option<QpKey>,
     /// Moving the queue pair failed: the kernel's later events of this connection are aftermath.
@@ -114,6 +116,7 @@ impl CmId {
             local: None,
             peer: None,
             offer: None,
+            has_connected: false,
             qp: None,
             failed: false,
         };

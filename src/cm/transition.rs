@@ -21,6 +21,8 @@ impl IdEvent {
         use ucma::EventType as E;
         let id = self.id.clone();
         let mut state = id.state();
+        // Another thread was faster: as if the event had found no id.
+        state.check_alive("next_event").ok()?;
         let kind = match kind {
             E::ADDR_RESOLVED => match id.attach_device(&mut state) {
                 Ok(()) => kind,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use rdmacm_kernel_abi::uverbs::ioctl;
 
-use super::{Device, DeviceAttr};
+use super::{Device, DeviceAttr, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::{Attr, IoctlCommand, Kernel, Mapping, Value, fork_generation};
 
@@ -33,6 +33,7 @@ pub(super) struct ContextInner {
 
 impl Context {
     pub(super) fn open(device: &Device) -> Result<Self> {
+        require_supported(device)?;
         let kernel = device.registry.kernel();
         let path = Path::new("/dev/infiniband").join(&device.node);
         let fd = kernel.open(&path).map_err(|error| explain_open(&path, device, &error))?;
@@ -56,7 +57,6 @@ impl Context {
     fn get_context(&self) -> io::Result<()> {
         let mut vectors = 0u32.to_ne_bytes();
         let mut support = 0u64.to_ne_bytes();
-        // Each provider that needs driver data here adds it; rxe has none.
         self.method(
             ioctl::object::DEVICE,
             ioctl::device::GET_CONTEXT,
@@ -146,6 +146,18 @@ impl Context {
     ) -> io::Result<()> {
         let driver_id = self.0.device.driver.id();
         self.kernel().ioctl_command(self.fd(), IoctlCommand { object, method, driver_id, attrs })
+    }
+}
+
+/// A driver has structures of its own in many commands, which have to be known.
+fn require_supported(device: &Device) -> Result<()> {
+    match device.driver {
+        Driver::Rxe => Ok(()),
+        other => Err(Error::new(
+            "open_device",
+            ErrorKind::NotSupported,
+            format!("{} ({other}) is not supported by this crate yet", device.name),
+        )),
     }
 }
 

@@ -32,6 +32,9 @@ pub struct Connection {
     capabilities: QpCapabilities,
     /// Where [`Connection::send`] copies what does not fit inline.
     scratch: Option<Buffer>,
+    /// Messages that [`Connection::send`] gave up waiting for, by the number of their request. The
+    /// device may still read them.
+    under_way: Vec<(u64, Buffer)>,
     /// Number of the request that a waiting call posted last.
     waited_for: u64,
     /// Completions that came while a call waited for another one.
@@ -87,6 +90,7 @@ impl Connection {
             recv,
             capabilities,
             scratch: None,
+            under_way: Vec::new(),
             waited_for: 0,
             set_aside: SetAside::default(),
             timeout: None,
@@ -176,25 +180,23 @@ impl Connection {
     ///
     /// The end of the connection, the timeout, a peer that has no receive for it.
     pub fn send(&mut self, message: &[u8]) -> Result<()> {
-        let inline = message.len() <= self.capabilities.max_inline_data as usize;
-        let mut scratch = self.scratch.take();
-        if !inline {
-            let room = scratch.as_ref().map_or(0, Buffer::len);
-            if room < message.len() {
-                scratch = Some(self.alloc(message.len())?);
-            }
+        if message.len() <= self.capabilities.max_inline_data as usize {
+            self.submit(|batch, wr_id| batch.send(wr_id).signaled().inline(message))?;
+            return self.wait_for_own("send");
         }
-        let posted = match (&mut scratch, inline) {
-            (Some(buffer), false) => buffer.write(0, message).and_then(|()| {
-                let segment = buffer.slice(..message.len())?;
-                self.submit(|batch, wr_id| batch.send(wr_id).signaled().from(&[segment]))
-            }),
-            _ => self.submit(|batch, wr_id| batch.send(wr_id).signaled().inline(message)),
+        let mut buffer = match self.scratch.take() {
+            Some(buffer) if buffer.len() >= message.len() => buffer,
+            _ => self.alloc(message.len())?,
         };
-        let sent = posted.and_then(|()| self.wait_for_own("send"));
-        // While the device may still read the buffer, another message must not be put there.
-        if sent.is_ok() || inline {
-            self.scratch = scratch;
+        buffer.write(0, message)?;
+        let segment = buffer.slice(..message.len())?;
+        self.submit(|batch, wr_id| batch.send(wr_id).signaled().from(&[segment]))?;
+        let sent = self.wait_for_own("send");
+        match &sent {
+            Ok(()) => self.scratch = Some(buffer),
+            // The request is over.
+            Err(error) if error.kind() == ErrorKind::WorkFailed => {}
+            Err(_) => self.under_way.push((self.own_number(), buffer)),
         }
         sent
     }
@@ -262,15 +264,20 @@ impl Connection {
             return Err(ended.clone());
         }
         self.waited_for = (self.waited_for + 1) % WAITED_FOR;
+        let own = self.own_number();
         let mut batch = self.send.batch();
-        build(&mut batch, self.waited_for | WAITED_FOR)?;
+        build(&mut batch, own)?;
         Ok(batch.submit()?)
     }
 
     /// Waits for the request that a waiting call has posted.
     fn wait_for_own(&mut self, operation: &'static str) -> Result<()> {
-        let own = self.waited_for | WAITED_FOR;
-        self.wait_for(Wanted::Own(own), operation).map(drop)
+        self.wait_for(Wanted::Own(self.own_number()), operation).map(drop)
+    }
+
+    /// Number of the request that a waiting call posted last, as the completion has it.
+    fn own_number(&self) -> u64 {
+        self.waited_for | WAITED_FOR
     }
 
     fn wait_for(&mut self, wanted: Wanted, operation: &'static str) -> Result<Completion> {
@@ -342,7 +349,7 @@ impl Connection {
                 Wanted::Receive => self.set_aside.recvs.push_back(completion),
                 Wanted::Request => self.set_aside.sends.push_back(completion),
                 // Of a waiting call that ran out of time.
-                Wanted::Own(_) => {}
+                Wanted::Own(number) => self.under_way.retain(|(own, _)| *own != number),
             }
         }
         None

@@ -92,7 +92,11 @@ impl Listener {
     pub fn incoming(&self, timeout: Option<Duration>) -> Result<Incoming> {
         let deadline = Deadline::after(timeout);
         loop {
-            match self.channel.next_event(deadline.remaining())? {
+            let event = self
+                .channel
+                .next_event(deadline.remaining())
+                .map_err(|error| deadline.as_a_whole("accept", error))?;
+            match event {
                 Event::ConnectRequest(request) => {
                     return Ok(Incoming { request, settings: self.settings.clone() });
                 }

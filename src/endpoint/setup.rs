@@ -111,14 +111,9 @@ pub(super) fn expect(
     wanted: impl Fn(&Event) -> bool,
 ) -> Result<Event> {
     loop {
-        let event = channel.next_event(deadline.remaining()).map_err(|error| {
-            // The wait's own limit is only what was left of the whole.
-            if error.kind() == crate::ErrorKind::TimedOut && error.errno().is_none() {
-                deadline.expired(operation)
-            } else {
-                error
-            }
-        })?;
+        let event = channel
+            .next_event(deadline.remaining())
+            .map_err(|error| deadline.as_a_whole(operation, error))?;
         match event {
             event if wanted(&event) => return Ok(event),
             Event::AddressChange(_) | Event::TimewaitExit(_) => {}

@@ -133,6 +133,9 @@ pub enum PostError {
         /// The number.
         wr_id: u64,
     },
+    /// The two sides agreed on no reads: on an initiator depth of 0 here, or on responder resources
+    /// of 0 at the peer.
+    NoReads,
     /// The queue pair is not connected yet: sends need the state RTS.
     NotConnected,
     /// The queue pair was destroyed.
@@ -165,6 +168,10 @@ impl fmt::Display for PostError {
                 f,
                 "the number {wr_id} is taken; an endpoint's requests have numbers below 2^62"
             ),
+            Self::NoReads => f.write_str(
+                "the two sides agreed on no reads; raise initiator_depth here and \
+                 responder_resources at the peer",
+            ),
             Self::NotConnected => f.write_str("the queue pair is not connected yet"),
             Self::Destroyed => f.write_str("the queue pair was destroyed"),
             Self::Doorbell { errno } => write!(
@@ -182,7 +189,7 @@ impl From<PostError> for Error {
     fn from(error: PostError) -> Self {
         let kind = match error {
             PostError::QueueFull { .. } => ErrorKind::QueueFull,
-            PostError::NotConnected => ErrorKind::InvalidState,
+            PostError::NoReads | PostError::NotConnected => ErrorKind::InvalidState,
             PostError::Destroyed => ErrorKind::Destroyed,
             PostError::Doorbell { errno } => {
                 return Error::from_errno("post", errno).because(error.to_string());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags};
 
 use super::Kernel;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 /// The moment at which a wait gives up; none waits for ever.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +24,13 @@ impl Deadline {
     /// What is left of the time: `None` when there is no limit, zero when it is over.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         self.timeout.map(|timeout| timeout.saturating_sub(self.start.elapsed()))
+    }
+
+    /// The error of a wait that was given what remained of this deadline. That wait ran out of the
+    /// rest; what the caller set is the whole.
+    pub(crate) fn as_a_whole(&self, operation: &'static str, error: Error) -> Error {
+        let is_own = error.kind() == ErrorKind::TimedOut && error.errno().is_none();
+        if is_own { self.expired(operation) } else { error }
     }
 
     /// The error of an operation that this deadline ended.

@@ -11,7 +11,7 @@ use rdmacm_kernel_abi::rxe;
 use zerocopy::IntoBytes;
 
 use super::CompletionChannel;
-use crate::device::{Context, Driver, KernelObject, ObjectKind};
+use crate::device::{Context, KernelObject, ObjectKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{self, Completion};
 use crate::sys::{Attr, Deadline, Value};
@@ -90,7 +90,6 @@ impl<'a> CqBuilder<'a> {
         if channel.is_some_and(|channel| !channel.context().same_as(context)) {
             return Err(Error::invalid(operation, "the channel belongs to another device"));
         }
-        require_data_path(operation, context)?;
         let token = CqToken::new();
         let mut answer = Answer::default();
         create(context, entries, channel, vector, token, &mut answer)
@@ -139,18 +138,6 @@ fn create(
         attrs.push(Attr::new(attr::COMP_CHANNEL, Value::Fd(channel.as_fd())));
     }
     context.method(ioctl::object::CQ, ioctl::cq::CREATE, &mut attrs)
-}
-
-/// Refuses devices whose queues this crate cannot work.
-pub(super) fn require_data_path(operation: &'static str, context: &Context) -> Result<()> {
-    match context.device().driver() {
-        Driver::Rxe => Ok(()),
-        other => Err(Error::new(
-            operation,
-            ErrorKind::NotSupported,
-            format!("{} ({other}) has no data path in this crate yet", context.device().name()),
-        )),
-    }
 }
 
 impl CqToken {
@@ -235,7 +222,9 @@ impl Cq {
             let channel = self.channel.as_ref().ok_or_else(|| {
                 Error::new("wait", ErrorKind::InvalidState, "the queue has no completion channel")
             })?;
-            channel.next_event(deadline.remaining())?;
+            channel
+                .next_event(deadline.remaining())
+                .map_err(|error| deadline.as_a_whole("wait", error))?;
             self.event_due = false;
         }
     }

@@ -7,10 +7,9 @@ use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use rdmacm_kernel_abi::rxe;
 use zerocopy::IntoBytes;
 
-use super::cq::require_data_path;
 use super::{Pd, QpAttr, QpCapabilities, QpModify, QpState, RecvHalf, SendHalf};
 use crate::device::{Context, DriverData, KernelObject, ObjectKind};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::rxe::{Doorbell, RecvQueue, SendQueue};
 use crate::qp_table::QpEntry;
 use crate::sys::{Attr, Value};
@@ -66,7 +65,6 @@ impl Qp {
             }
         }
         attr.check(context.attr()?)?;
-        require_data_path(operation, context)?;
 
         let mut answer = Answer::default();
         let cqs = [send_cq.object(), recv_cq.object()];
@@ -156,6 +154,14 @@ impl Qp {
     /// When the queue pair was destroyed or the device is gone.
     #[doc(alias = "ibv_query_qp")]
     pub fn query_state(&self) -> Result<QpState> {
+        // The kernel may have given the handle to another queue pair meanwhile.
+        if self.entry.state() == QpEntry::DESTROYED {
+            return Err(Error::new(
+                "query_qp",
+                ErrorKind::Destroyed,
+                "the queue pair was destroyed",
+            ));
+        }
         let state = query(&self.entry)?.qp_state;
         Ok(QpState::from_kernel(state))
     }

@@ -207,6 +207,9 @@ impl QpModify {
         qp.context()
             .command_without_answer(uverbs::Command::MODIFY_QP, &request)
             .map_err(|error| self.explain(before, &error))?;
+        if self.mask.contains(QpAttrMask::MAX_QP_RD_ATOMIC) {
+            qp.set_initiator_depth(self.attr.max_rd_atomic);
+        }
         qp.set_state(self.state.to_kernel());
         Ok(())
     }
@@ -273,6 +276,7 @@ fn attributes(from: QpState, to: QpState) -> Option<(QpAttrMask, QpAttrMask)> {
     let none = A::empty();
     let path = A::PKEY_INDEX | A::ACCESS_FLAGS | A::ALT_PATH;
     Some(match (from, to) {
+        (Reset, Error) => return None,
         (_, Reset | Error) => (none, none),
         (Reset, Init) => (A::PKEY_INDEX | A::PORT | A::ACCESS_FLAGS, none),
         (Init, Init) => (none, A::PKEY_INDEX | A::PORT | A::ACCESS_FLAGS),

@@ -223,9 +223,12 @@ impl ReadBuilder<'_, '_> {
     ///
     /// # Errors
     ///
-    /// As [`RequestBuilder::from`].
+    /// As [`RequestBuilder::from`]; [`PostError::NoReads`] where the two sides agreed on none.
     #[inline]
     pub fn into(self, segments: &[Segment]) -> Result<(), PostError> {
+        if !self.0.batch.half.entry.can_read() {
+            return Err(PostError::NoReads);
+        }
         self.0.from(segments)
     }
 }
