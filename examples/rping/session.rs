@@ -327,7 +327,9 @@ pub fn expect(
     wanted: impl Fn(&Event) -> bool,
 ) -> Result<()> {
     loop {
-        let event = channel.next_event(timeout)?;
+        let event = channel
+            .next_event(timeout)
+            .map_err(|error| format!("{operation}: {error}"))?;
         debug!("event {}", event.name());
         match event {
             event if wanted(&event) => return Ok(()),
