@@ -25,6 +25,7 @@ pub(super) fn list(registry: &'static Registry) -> Result<Vec<Device>> {
 pub(super) fn find(registry: &'static Registry, index: u32) -> Result<Device> {
     let device = match Properties::ask(registry, index) {
         Ok(properties) => properties.into_device(registry),
+        Err(error) if is_answer(&error) => None,
         // Without netlink: the list from sysfs has no indices to find it by, except when it is
         // the only one.
         Err(_) => list_by_sysfs(registry).ok().and_then(|mut list| match list.len() {
@@ -39,6 +40,11 @@ pub(super) fn find(registry: &'static Registry, index: u32) -> Result<Device> {
             format!("the device with index {index} is gone, or has no verbs interface"),
         )
     })
+}
+
+/// Whether netlink is there and says that the device, or its verbs interface, is not.
+fn is_answer(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODEV | libc::EOPNOTSUPP))
 }
 
 fn list_by_netlink(registry: &'static Registry) -> io::Result<Vec<Device>> {
