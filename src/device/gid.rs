@@ -76,10 +76,13 @@ impl Context {
     #[doc(alias("ibv_query_gid_table", "ibv_query_gid_ex"))]
     pub fn gids(&self) -> Result<Vec<GidEntry>> {
         let ports = self.attr()?.ports();
-        let mut room = 0;
+        let mut room = 0usize;
         for port in 1..=ports {
-            room += self.port(port)?.gid_table_length as usize;
+            room = room.saturating_add(self.port(port)?.gid_table_length as usize);
         }
+        // A command says in 16 bits how long its answer may be. Tables are mostly empty, and only
+        // entries in use are answered.
+        let room = room.min(usize::from(u16::MAX) / size_of::<ioctl::GidEntry>());
         let mut entries = vec![ioctl::GidEntry::new_zeroed(); room];
         let mut count = 0u64;
         let entry_size = size_of::<ioctl::GidEntry>() as u64;
