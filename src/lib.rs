@@ -39,7 +39,7 @@ mod verbs;
 
 pub use cm::{
     CmId, ConnParam, ConnectRequest, ConnectionData, Event, EventChannel, IdEvent, PortSpace,
-    RejectReason, Status,
+    RejectReason, Status, Wake,
 };
 pub use device::{
     AsyncEvent, AsyncEvents, Context, Device, DeviceAttr, Driver, Gid, GidEntry, GidType,

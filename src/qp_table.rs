@@ -61,6 +61,13 @@ impl QpEntry {
         self.number
     }
 
+    /// Whether a forked child holds a copy of the parent's queue pair. The queues are in memory that
+    /// both share.
+    #[inline]
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.object.context().is_inherited()
+    }
+
     /// The kernel's number of the state that this process last moved the queue pair to. Relaxed:
     /// it guards no data, and a race with the kernel exists anyway.
     #[inline]

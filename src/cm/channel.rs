@@ -82,7 +82,8 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// When the kernel refuses the read, or a new connection could not be taken over.
+    /// When the kernel refuses the read. When a new connection could not be taken over, for want of
+    /// memory or descriptors; its peer is rejected, and the channel goes on.
     pub fn try_next_event(&self) -> Result<Option<Event>> {
         loop {
             let raw = match self.call(&ucma::GetEvent::default()) {

@@ -42,7 +42,8 @@ pub enum Event {
     /// [`CmId::disconnect`] only. A status says that the peer did not answer the disconnect.
     Disconnected(IdEvent),
     /// The device was removed: destroy the id and all that was made on the device
-    /// (`DEVICE_REMOVAL`).
+    /// (`DEVICE_REMOVAL`). Kernels 6.1 and 6.12 may report the removal of an rxe device only when
+    /// the last [`Context`](crate::Context) of it is closed.
     DeviceRemoval(IdEvent),
     /// The network interface's address changed (`ADDR_CHANGE`).
     AddressChange(IdEvent),

@@ -160,7 +160,9 @@ impl CmId {
         Ok(self.0.state().binding("port")?.port)
     }
 
-    /// The protection domain that all ids on the device share unless told otherwise.
+    /// The protection domain that all ids on the device share unless told otherwise, as in the C
+    /// library: buffers can be used on all of them, and a remote key that one peer was told works
+    /// over the connections of the others as well. [`Context::alloc_pd`] makes one apart.
     ///
     /// # Errors
     ///

@@ -14,6 +14,7 @@ mod explain;
 mod id;
 mod resolve;
 mod transition;
+mod wait;
 
 #[cfg(test)]
 mod tests;
@@ -22,3 +23,4 @@ pub use channel::EventChannel;
 pub use conn_param::ConnParam;
 pub use event::{ConnectRequest, ConnectionData, Event, IdEvent, RejectReason, Status};
 pub use id::{CmId, PortSpace};
+pub use wait::Wake;

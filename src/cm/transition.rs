@@ -5,7 +5,7 @@
 
 use rdmacm_kernel_abi::{ucma, uverbs};
 
-use super::CmId;
+use super::{CmId, explain};
 use super::conn_param::Offer;
 use super::event::{Event, IdEvent, Status};
 use super::id::State;
@@ -71,10 +71,12 @@ impl CmId {
     /// The passive side's: it must be able to send as well, since the peer's first message can
     /// come before the event that says the connection is made.
     pub(super) fn make_ready(&self, state: &State, qp: &QpEntry, accepted: Offer) -> Result<()> {
-        self.proposal(state, QpState::Rtr)?
+        // The kernel has no attributes to propose when there is nobody to connect with.
+        let proposal = |target| self.proposal(state, target).map_err(explain::accept);
+        proposal(QpState::Rtr)?
             .responder_resources(accepted.responder_resources)
             .apply(qp)?;
-        self.proposal(state, QpState::Rts)?
+        proposal(QpState::Rts)?
             .initiator_depth(accepted.initiator_depth)
             .apply(qp)
     }

@@ -112,14 +112,16 @@ impl AsyncEvents {
     ///
     /// When the kernel refuses the read.
     pub fn try_next_event(&self) -> Result<Option<AsyncEvent>> {
+        let operation = "next_async_event";
         let mut event = uverbs::AsyncEventDesc::new_zeroed();
-        match self.context.kernel().read(self.fd.as_fd(), event.as_mut_bytes()) {
+        let read = |()| self.context.kernel().read(self.fd.as_fd(), event.as_mut_bytes());
+        match self.context.check_own().and_then(read) {
             Ok(length) if length == size_of_val(&event) => {
                 Ok(Some(AsyncEvent::from_kernel(&event)))
             }
-            Ok(_) => Err(Error::from_errno("next_async_event", libc::ENODATA)),
+            Ok(_) => Err(Error::from_errno(operation, libc::ENODATA)),
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(None),
-            Err(error) => Err(Error::from_os("next_async_event", &error)),
+            Err(error) => Err(Error::from_os(operation, &error)),
         }
     }
 }

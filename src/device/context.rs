@@ -9,7 +9,7 @@ use rdmacm_kernel_abi::uverbs::ioctl;
 
 use super::{Device, DeviceAttr, Driver};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::{Attr, IoctlCommand, Kernel, Mapping, Value, fork_generation};
+use crate::sys::{Attr, IoctlCommand, Kernel, Mapping, Value, fork_generation, is_inherited};
 
 /// An open RDMA device: the parent of protection domains, completion queues and all that is made
 /// of them.
@@ -121,7 +121,16 @@ impl Context {
     /// Whether this process is a forked child of the one that opened the device. Its objects are
     /// the parent's.
     pub(crate) fn is_inherited(&self) -> bool {
-        self.0.generation != fork_generation()
+        is_inherited(self.0.generation)
+    }
+
+    /// Refuses a forked child as the kernel does when it is sent a command in the `write()` form.
+    /// Whatever else the child does with the descriptor would happen to the parent's objects.
+    pub(crate) fn check_own(&self) -> io::Result<()> {
+        match self.is_inherited() {
+            true => Err(io::Error::from_raw_os_error(libc::EACCES)),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn kernel(&self) -> &Arc<dyn Kernel> {
@@ -144,6 +153,7 @@ impl Context {
         method: u16,
         attrs: &mut [Attr<'_>],
     ) -> io::Result<()> {
+        self.check_own()?;
         let driver_id = self.0.device.driver.id();
         self.kernel().ioctl_command(self.fd(), IoctlCommand { object, method, driver_id, attrs })
     }

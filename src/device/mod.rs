@@ -13,6 +13,9 @@ mod port;
 mod query;
 mod registry;
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 
 pub use async_event::{AsyncEvent, AsyncEvents};

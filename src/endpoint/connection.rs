@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Completion, PostError, RemoteAddress, Segment};
 use crate::sys::{Deadline, wait_readable};
 use crate::verbs::{
-    Access, Batch, Buffer, CompletionChannel, Cq, Pd, Qp, QpCapabilities, RecvHalf, SendHalf,
+    Access, Batch, Buffer, Cq, Pd, Qp, QpCapabilities, RecvHalf, SendHalf,
 };
 
 /// A connection with its queue pair, completion queue and event channel.
@@ -23,10 +23,7 @@ pub struct Connection {
     id: CmId,
     channel: EventChannel,
     pd: Pd,
-    completions: CompletionChannel,
     cq: Cq,
-    /// The completion queue will put an event on the channel, or has done so.
-    armed: bool,
     send: SendHalf,
     recv: RecvHalf,
     capabilities: QpCapabilities,
@@ -72,7 +69,6 @@ impl Connection {
         channel: EventChannel,
         id: CmId,
         pd: Pd,
-        completions: CompletionChannel,
         cq: Cq,
         qp: Qp,
         spin: Duration,
@@ -83,9 +79,7 @@ impl Connection {
             id,
             channel,
             pd,
-            completions,
             cq,
-            armed: false,
             send,
             recv,
             capabilities,
@@ -306,14 +300,13 @@ impl Connection {
         if let Some(completion) = self.poll(wanted) {
             return Ok(Some(completion));
         }
-        if self.armed {
+        if self.cq.event_due() {
             return Ok(None);
         }
         if let Some(completion) = self.spin(wanted) {
             return Ok(Some(completion));
         }
-        self.cq.arm(false)?;
-        self.armed = true;
+        self.cq.arm_for_event()?;
         // What came before the queue was armed gives no event.
         Ok(self.poll(wanted))
     }
@@ -368,15 +361,15 @@ impl Connection {
     /// Waits until a completion or an event of the connection comes.
     fn sleep(&mut self, operation: &'static str, deadline: Deadline) -> Result<()> {
         let context = self.pd.context();
-        let fds = [self.completions.as_fd(), self.channel.as_fd()];
+        let fds = [self.cq.require_channel()?.as_fd(), self.channel.as_fd()];
         let [completion, event] = wait_readable(&**context.kernel(), fds, deadline)
             .map_err(|error| Error::from_os(operation, &error))?
             .ok_or_else(|| deadline.expired(operation))?;
         if event {
             self.take_events()?;
         }
-        if completion && self.completions.try_next_event()?.is_some() {
-            self.armed = false;
+        if completion {
+            self.cq.take_event()?;
         }
         Ok(())
     }

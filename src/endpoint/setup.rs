@@ -49,7 +49,7 @@ impl Prepared {
                 .max_inline_data(settings.max_inline),
         )?;
         let connection =
-            Connection::new(channel, id, pd, completions, cq, qp, settings.spin);
+            Connection::new(channel, id, pd, cq, qp, settings.spin);
         Ok(Self { connection, settings: settings.clone(), side, deadline })
     }
 
@@ -98,26 +98,7 @@ impl Prepared {
             }
         };
         let wanted = |event: &Event| matches!(event, Event::Established(_));
-        expect(self.connection.channel(), operation, self.deadline, wanted)?;
+        self.connection.channel().expect(operation, self.deadline.remaining(), wanted)?;
         Ok(self.connection)
-    }
-}
-
-/// Waits for one event; any other that matters is an error.
-pub(super) fn expect(
-    channel: &EventChannel,
-    operation: &'static str,
-    deadline: Deadline,
-    wanted: impl Fn(&Event) -> bool,
-) -> Result<Event> {
-    loop {
-        let event = channel
-            .next_event(deadline.remaining())
-            .map_err(|error| deadline.as_a_whole(operation, error))?;
-        match event {
-            event if wanted(&event) => return Ok(event),
-            Event::AddressChange(_) | Event::TimewaitExit(_) => {}
-            other => return Err(other.into_error(operation)),
-        }
     }
 }

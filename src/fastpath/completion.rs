@@ -113,6 +113,14 @@ pub struct Failure {
     pub vendor_error: u32,
 }
 
+impl Failure {
+    /// Whether the request was given up because the queue pair is in the error state. The reason
+    /// is elsewhere: in an earlier failure, or in the connection's end.
+    pub fn is_flush(&self) -> bool {
+        self.status == CompletionStatus::Flushed
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "work request {} failed: {}", self.wr_id, self.status)

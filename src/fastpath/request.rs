@@ -140,6 +140,8 @@ pub enum PostError {
     NotConnected,
     /// The queue pair was destroyed.
     Destroyed,
+    /// The queue pair is that of the process which this one was forked from.
+    Inherited,
     /// The requests are in the queue but the kernel refused the doorbell, with this errno. The
     /// next successful doorbell starts them.
     Doorbell {
@@ -174,6 +176,9 @@ impl fmt::Display for PostError {
             ),
             Self::NotConnected => f.write_str("the queue pair is not connected yet"),
             Self::Destroyed => f.write_str("the queue pair was destroyed"),
+            Self::Inherited => f.write_str(
+                "the queue pair was made before a fork, by the parent; make a new one here",
+            ),
             Self::Doorbell { errno } => write!(
                 f,
                 "the request is queued but the kernel refused the doorbell: {} (errno {errno})",
@@ -191,6 +196,7 @@ impl From<PostError> for Error {
             PostError::QueueFull { .. } => ErrorKind::QueueFull,
             PostError::NoReads | PostError::NotConnected => ErrorKind::InvalidState,
             PostError::Destroyed => ErrorKind::Destroyed,
+            PostError::Inherited => ErrorKind::PermissionDenied,
             PostError::Doorbell { errno } => {
                 return Error::from_errno("post", errno).because(error.to_string());
             }

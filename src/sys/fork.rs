@@ -12,6 +12,13 @@ extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Whether what was made when the number was `generation` belongs to a process that this one was
+/// forked from. Cheap enough for the data path.
+#[inline]
+pub(crate) fn is_inherited(generation: u32) -> bool {
+    GENERATION.load(Ordering::Relaxed) != generation
+}
+
 /// A number that differs between a process and the children it forks after the first call.
 pub(crate) fn fork_generation() -> u32 {
     static REGISTER: Once = Once::new();

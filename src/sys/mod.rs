@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use nix::poll::PollFd;
 
-pub(crate) use fork::fork_generation;
+pub(crate) use fork::{fork_generation, is_inherited};
 pub(crate) use linux::Linux;
 pub(crate) use mapping::{Mapping, Memory};
 pub(crate) use wait::{Deadline, wait_readable};

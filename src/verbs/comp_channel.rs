@@ -85,7 +85,8 @@ impl CompletionChannel {
     pub fn try_next_event(&self) -> Result<Option<CqToken>> {
         let operation = "next_cq_event";
         let mut event = uverbs::CompEventDesc::new_zeroed();
-        match self.0.context.kernel().read(self.as_fd(), event.as_mut_bytes()) {
+        let read = |()| self.0.context.kernel().read(self.as_fd(), event.as_mut_bytes());
+        match self.0.context.check_own().and_then(read) {
             Ok(length) if length == size_of_val(&event) => Ok(Some(CqToken(event.cq_handle))),
             Ok(_) => Err(Error::from_errno(operation, libc::ENODATA)),
             Err(error) => match error.raw_os_error() {

@@ -167,8 +167,17 @@ impl Cq {
     #[doc(alias = "ibv_poll_cq")]
     #[inline]
     pub fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
-        let taken = self.queue.poll(entries);
+        let taken = self.take(entries);
         &entries[..taken]
+    }
+
+    /// A forked child finds nothing: the completions are the parent's.
+    #[inline]
+    fn take(&mut self, entries: &mut [Completion]) -> usize {
+        match self.object.context().is_inherited() {
+            true => 0,
+            false => self.queue.poll(entries),
+        }
     }
 
     /// Asks for one event on the channel at the next completion, or the next solicited one.
@@ -194,6 +203,9 @@ impl Cq {
     /// As [`Cq::poll`], but waits for at least one completion, for ever with `None`. For a queue
     /// with a channel of its own.
     ///
+    /// A peer that goes away causes no completion: connected programs wait with
+    /// [`EventChannel::wait_with`](crate::EventChannel::wait_with).
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when none came in time,
@@ -209,24 +221,52 @@ impl Cq {
             return Ok(entries);
         }
         loop {
-            let mut taken = self.queue.poll(entries);
-            if taken == 0 && !self.event_due {
-                self.arm(false)?;
-                self.event_due = true;
-                // What came before the queue was armed gives no event.
-                taken = self.queue.poll(entries);
-            }
+            let taken = self.poll_or_arm(entries)?;
             if taken > 0 {
                 return Ok(&entries[..taken]);
             }
-            let channel = self.channel.as_ref().ok_or_else(|| {
-                Error::new("wait", ErrorKind::InvalidState, "the queue has no completion channel")
-            })?;
-            channel
+            self.require_channel()?
                 .next_event(deadline.remaining())
                 .map_err(|error| deadline.as_a_whole("wait", error))?;
             self.event_due = false;
         }
+    }
+
+    /// Polls; arms the queue when nothing is there, and polls again, since what came before the
+    /// arming gives no event. Returns how many completions were taken.
+    pub(crate) fn poll_or_arm(&mut self, entries: &mut [Completion]) -> Result<usize> {
+        let taken = self.take(entries);
+        if taken > 0 || self.event_due {
+            return Ok(taken);
+        }
+        self.arm_for_event()?;
+        Ok(self.take(entries))
+    }
+
+    /// Whether the queue was armed and its event not read yet.
+    pub(crate) fn event_due(&self) -> bool {
+        self.event_due
+    }
+
+    /// Arms the queue, and remembers it until [`Cq::take_event`].
+    pub(crate) fn arm_for_event(&mut self) -> Result<()> {
+        self.arm(false)?;
+        self.event_due = true;
+        Ok(())
+    }
+
+    /// Reads the event that the queue was armed for, when the channel is readable.
+    pub(crate) fn take_event(&mut self) -> Result<()> {
+        if self.require_channel()?.try_next_event()?.is_some() {
+            self.event_due = false;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn require_channel(&self) -> Result<&CompletionChannel> {
+        self.channel.as_ref().ok_or_else(|| {
+            Error::new("wait", ErrorKind::InvalidState, "the queue has no completion channel")
+        })
     }
 
     /// How many completions the queue holds.

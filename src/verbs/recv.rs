@@ -28,6 +28,9 @@ impl RecvHalf {
     #[doc(alias("ibv_post_recv", "rdma_post_recv", "rdma_post_recvv"))]
     #[inline]
     pub fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+        if self.entry.is_inherited() {
+            return Err(PostError::Inherited);
+        }
         if self.entry.state() == QpEntry::DESTROYED {
             return Err(PostError::Destroyed);
         }

@@ -54,6 +54,7 @@ impl SendHalf {
     #[inline]
     fn check_state(&self) -> Result<(), PostError> {
         match self.entry.state() {
+            _ if self.entry.is_inherited() => Err(PostError::Inherited),
             QpEntry::DESTROYED => Err(PostError::Destroyed),
             state if state < uverbs::QpState::RTS.0 => Err(PostError::NotConnected),
             _ => Ok(()),
@@ -197,6 +198,9 @@ impl RequestBuilder<'_, '_> {
     #[inline]
     fn push(self, payload: Payload<'_>) -> Result<(), PostError> {
         let Self { batch, wr_id, operation, flags } = self;
+        if batch.half.entry.is_inherited() {
+            return Err(PostError::Inherited);
+        }
         batch.half.queue.push(&Request { wr_id, operation, flags, payload })
     }
 }

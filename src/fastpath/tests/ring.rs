@@ -131,7 +131,7 @@ proptest! {
         let mut producer = Producer::new(shared.mapping.clone(), ELEMENT).unwrap();
         for index in indices {
             set_index(&shared, 128, index);
-            let taken = consumer.drain(usize::MAX, |_, slot| drop(read(slot)));
+            let taken = consumer.drain(usize::MAX, |_, slot| _ = read(slot));
             prop_assert!(taken <= 3);
             set_index(&shared, 256, index);
             for _ in 0..4 {

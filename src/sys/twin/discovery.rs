@@ -26,6 +26,8 @@ pub(crate) struct TwinDevice {
     pub uverbs: Option<u32>,
     /// Whether the node is there.
     pub has_node: bool,
+    /// The minor number of what is there, if that is a character device.
+    pub node_minor: Option<u32>,
     /// The device was removed while the program had it open.
     pub is_gone: bool,
 }
@@ -45,6 +47,7 @@ impl TwinDevice {
             gid_table_length: 1024,
             uverbs: Some(index),
             has_node: true,
+            node_minor: Some(192 + index),
             is_gone: false,
         }
     }
@@ -54,9 +57,9 @@ impl TwinDevice {
         Some(Path::new("/dev/infiniband").join(format!("uverbs{number}")))
     }
 
-    /// Its device number: major 231, minors from 192 on.
-    pub(crate) fn device_number(&self) -> u64 {
-        libc::makedev(231, 192 + self.uverbs.unwrap_or(0))
+    /// The device number of its node: major 231, minors from 192 on.
+    pub(super) fn device_number(&self) -> Option<u64> {
+        Some(libc::makedev(231, self.node_minor?))
     }
 
     /// The limits that rxe has.

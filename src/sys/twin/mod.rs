@@ -236,6 +236,16 @@ impl Twin {
         }
     }
 
+    /// Changes what is known of a device.
+    pub(crate) fn change_device(&self, index: u32, change: impl FnOnce(&mut TwinDevice)) {
+        let mut world = self.world();
+        let device = world
+            .devices
+            .iter_mut()
+            .find(|device| device.index == index);
+        change(device.expect("the device is there"));
+    }
+
     pub(crate) fn add_device(&self, device: TwinDevice) {
         self.world().devices.push(device);
     }
@@ -398,7 +408,7 @@ impl World {
         let file = self.files.find(fd)?;
         Ok(match self.files.kind(file) {
             Kind::Cm(_) => Some(libc::makedev(10, 124)),
-            Kind::Uverbs { .. } => Some(self.device_of(file)?.device_number()),
+            Kind::Uverbs { .. } => self.device_of(file)?.device_number(),
             Kind::Completions(_) | Kind::AsyncEvents => None,
         })
     }

@@ -1,0 +1,93 @@
+//! Waiting for what comes next: one certain event, or completions and events together.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::{Event, EventChannel};
+use crate::error::{Error, Result};
+use crate::fastpath::Completion;
+use crate::sys::{Deadline, wait_readable};
+use crate::verbs::Cq;
+
+/// What ended a wait for completions and events.
+#[derive(Debug)]
+pub enum Wake<'e> {
+    /// Completions, taken out of the queue.
+    Completions(&'e [Completion]),
+    /// An event waits on the channel.
+    Event,
+}
+
+impl EventChannel {
+    /// Waits for one event, and makes any other that matters an error of `operation`, as blocking
+    /// calls want it. News that end nothing (a changed address, the end of a timewait) are passed
+    /// over. With `None` it waits for ever.
+    ///
+    /// ```no_run
+    /// # fn example(channel: &rdmacm::EventChannel, id: &rdmacm::CmId) -> rdmacm::Result<()> {
+    /// use std::time::Duration;
+    /// use rdmacm::Event;
+    ///
+    /// id.resolve_route(Duration::from_secs(2))?;
+    /// channel.expect("resolve_route", None, |event| matches!(event, Event::RouteResolved(_)))?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The event that came instead, as an error;
+    /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when none came in time.
+    pub fn expect(
+        &self,
+        operation: &'static str,
+        timeout: Option<Duration>,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> Result<Event> {
+        let deadline = Deadline::after(timeout);
+        loop {
+            let event = self
+                .next_event(deadline.remaining())
+                .map_err(|error| deadline.as_a_whole(operation, error))?;
+            match event {
+                event if wanted(&event) => return Ok(event),
+                Event::AddressChange(_) | Event::TimewaitExit(_) => {}
+                other => return Err(other.into_error(operation)),
+            }
+        }
+    }
+
+    /// Waits until `cq` has completions or the channel an event, for ever with `None`. Completions
+    /// come first: what a peer sent before it disconnected is not lost.
+    ///
+    /// A connected program has to wait for both. A peer that goes away causes an event, and no
+    /// completion. The queue needs a completion channel of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when nothing came in time,
+    /// [`ErrorKind::InvalidState`](crate::ErrorKind::InvalidState) for a queue without a channel.
+    pub fn wait_with<'e>(
+        &self,
+        cq: &mut Cq,
+        entries: &'e mut [Completion],
+        timeout: Option<Duration>,
+    ) -> Result<Wake<'e>> {
+        let operation = "wait";
+        let deadline = Deadline::after(timeout);
+        loop {
+            let taken = cq.poll_or_arm(entries)?;
+            if taken > 0 {
+                return Ok(Wake::Completions(&entries[..taken]));
+            }
+            let fds = [cq.require_channel()?.as_fd(), self.as_fd()];
+            let [completion, event] = wait_readable(&**cq.context().kernel(), fds, deadline)
+                .map_err(|error| Error::from_os(operation, &error))?
+                .ok_or_else(|| deadline.expired(operation))?;
+            if completion {
+                cq.take_event()?;
+            } else if event {
+                return Ok(Wake::Event);
+            }
+        }
+    }
+}
