@@ -17,7 +17,7 @@ use crate::Result;
 use crate::args::ClientOptions;
 use crate::debug::debug;
 use crate::pattern;
-use crate::session::{Session, expect};
+use crate::session::Session;
 use crate::wire::Advertisement;
 
 /// How long the kernel may take to find the way.
@@ -63,13 +63,11 @@ fn prepare(options: &ClientOptions) -> Result<Session> {
     let id = channel.create_id(PortSpace::Tcp)?;
     // The kernel's time limit ends each step with an event, so there is none here.
     id.resolve_addr(source, peer, RESOLVE_TIMEOUT)?;
-    expect(&channel, None, "resolve_addr", |event| {
-        matches!(event, Event::AddressResolved(_))
-    })?;
+    let resolved = |event: &Event| matches!(event, Event::AddressResolved(_));
+    channel.expect("resolve_addr", None, resolved)?;
     id.resolve_route(RESOLVE_TIMEOUT)?;
-    expect(&channel, None, "resolve_route", |event| {
-        matches!(event, Event::RouteResolved(_))
-    })?;
+    let resolved = |event: &Event| matches!(event, Event::RouteResolved(_));
+    channel.expect("resolve_route", None, resolved)?;
     Session::new(id, channel, options.timeout)
 }
 

@@ -11,14 +11,11 @@
 //!   wait listens to the completion channel *and* the event channel, and has a time limit for peers
 //!   whose whole machine vanished.
 
-use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::{
-    Access, CmId, Completion, CompletionChannel, CompletionStatus, ConnParam, Cq, Event,
-    EventChannel, Pd, QpAttr, RecvHalf, RemoteAddress, Segment, SendHalf,
+    Access, CmId, Completion, ConnParam, Cq, ErrorKind, Event, EventChannel, Pd, QpAttr, RecvHalf,
+    RemoteAddress, Segment, SendHalf, Wake,
 };
 
 use crate::Result;
@@ -66,10 +63,7 @@ pub struct Session {
     id: CmId,
     channel: EventChannel,
     pd: Pd,
-    completions: CompletionChannel,
     cq: Cq,
-    /// Whether the queue was told to put an event on its channel, and the event was not read yet.
-    armed: bool,
     send: SendHalf,
     recv: RecvHalf,
     inbox: rdmacm::Buffer,
@@ -108,9 +102,7 @@ impl Session {
             id,
             channel,
             pd,
-            completions,
             cq,
-            armed: false,
             send,
             recv,
             inbox,
@@ -140,9 +132,9 @@ impl Session {
     }
 
     fn wait_until_established(&mut self, operation: &'static str) -> Result<()> {
-        expect(&self.channel, self.timeout, operation, |event| {
-            matches!(event, Event::Established(_))
-        })
+        let established = |event: &Event| matches!(event, Event::Established(_));
+        self.channel.expect(operation, self.timeout, established)?;
+        Ok(())
     }
 
     /// Sends a message. Its bytes travel inline, in the request itself: they need no registered
@@ -210,9 +202,8 @@ impl Session {
         if !self.peer_ended {
             // As long as the id exists, the kernel repeats a goodbye that was lost on its way. A
             // peer that never answers changes nothing for us.
-            let _ = expect(&self.channel, Some(FAREWELL), "disconnect", |event| {
-                matches!(event, Event::Disconnected(_))
-            });
+            let agreed = |event: &Event| matches!(event, Event::Disconnected(_));
+            let _ = self.channel.expect("disconnect", Some(FAREWELL), agreed);
         }
         // Dropping the session would do the same, but could not tell of a failure.
         self.id.destroy()?;
@@ -223,64 +214,47 @@ impl Session {
     /// Waits until the request `wanted` has completed; takes the completions of sends out on the
     /// way. `None` when the peer ended the connection.
     fn wait(&mut self, wanted: Work) -> Result<Option<Completion>> {
-        let deadline = self.timeout.map(|timeout| Instant::now() + timeout);
+        let mut entry = [Completion::default()];
         loop {
-            while let Some(completion) = self.next_completion()? {
-                match carried_out(&completion)? {
-                    Some(work) if work == wanted => return Ok(Some(completion)),
-                    Some(Work::Send) | None => {}
-                    Some(other) => {
-                        return Err(format!("out of turn: {other:?} instead of {wanted:?}").into());
-                    }
+            // What the peer sent before it left counts: the queue is emptied once more.
+            let patience = if self.peer_ended {
+                Some(Duration::ZERO)
+            } else {
+                self.timeout
+            };
+            let completion = match self.channel.wait_with(&mut self.cq, &mut entry, patience) {
+                Ok(Wake::Completions(completions)) => completions[0],
+                Ok(Wake::Event) => {
+                    self.take_event()?;
+                    continue;
+                }
+                Err(_) if self.peer_ended => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::TimedOut => {
+                    return Err("the peer is silent; giving up".into());
+                }
+                Err(error) => return Err(error.into()),
+            };
+            match carried_out(&completion)? {
+                Some(work) if work == wanted => return Ok(Some(completion)),
+                Some(Work::Send) | None => {}
+                Some(other) => {
+                    return Err(format!("out of turn: {other:?} instead of {wanted:?}").into());
                 }
             }
-            // Looked at after the queue was emptied: what the peer sent before it left counts.
-            if self.peer_ended {
-                return Ok(None);
-            }
-            self.sleep(deadline)?;
         }
     }
 
-    /// The next completion that is there. When there is none, it leaves the queue armed: what
-    /// comes later wakes up who waits on the channel.
-    fn next_completion(&mut self) -> Result<Option<Completion>> {
-        loop {
-            let mut entry = [Completion::default()];
-            if let [completion] = self.cq.poll(&mut entry) {
-                return Ok(Some(*completion));
-            }
-            if self.armed {
-                return Ok(None);
-            }
-            // A completion that came before this gives no event, so the queue is polled again.
-            self.cq.arm(false)?;
-            self.armed = true;
-        }
-    }
-
-    /// Sleeps until there is a completion or an event, and takes note of it.
-    fn sleep(&mut self, deadline: Option<Instant>) -> Result<()> {
-        let mut waiting = [self.completions.as_fd(), self.channel.as_fd()]
-            .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        match poll(&mut waiting, poll_timeout(deadline)) {
-            Ok(0) => return Err("the peer is silent; giving up".into()),
-            // Either or both are ready; asking the one that is not costs nothing but a call.
-            Ok(_) => {}
-            Err(Errno::EINTR) => return Ok(()),
-            Err(errno) => return Err(errno.into()),
-        }
-        if self.completions.try_next_event()?.is_some() {
-            self.armed = false;
-        }
-        while let Some(event) = self.channel.try_next_event()? {
-            debug!("event {}", event.name());
-            match event {
-                Event::Disconnected(_) => self.peer_ended = true,
-                Event::DeviceRemoval(_) => return Err(event.into_error("rping").into()),
-                // News that end nothing, such as a changed link address.
-                _ => {}
-            }
+    /// Takes note of an event of the connection.
+    fn take_event(&mut self) -> Result<()> {
+        let Some(event) = self.channel.try_next_event()? else {
+            return Ok(());
+        };
+        debug!("event {}", event.name());
+        match event {
+            Event::Disconnected(_) => self.peer_ended = true,
+            Event::DeviceRemoval(_) => return Err(event.into_error("rping").into()),
+            // News that end nothing, such as a changed link address.
+            _ => {}
         }
         Ok(())
     }
@@ -297,7 +271,7 @@ fn carried_out(completion: &Completion) -> Result<Option<Work>> {
             debug!("{work:?} is done");
             Ok(Some(work))
         }
-        Err(failure) if failure.status == CompletionStatus::Flushed => Ok(None),
+        Err(failure) if failure.is_flush() => Ok(None),
         Err(failure) => Err(format!("{work:?} failed: {}", failure.status).into()),
     }
 }
@@ -305,36 +279,4 @@ fn carried_out(completion: &Completion) -> Result<Option<Work>> {
 /// What both sides ask for: one RDMA read at a time in each direction.
 fn parameters() -> ConnParam {
     ConnParam::new().responder_resources(1).initiator_depth(1)
-}
-
-/// What is left until the deadline.
-fn poll_timeout(deadline: Option<Instant>) -> PollTimeout {
-    match deadline {
-        None => PollTimeout::NONE,
-        Some(deadline) => {
-            let left = deadline.saturating_duration_since(Instant::now());
-            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-        }
-    }
-}
-
-/// Waits on `channel` for the event that is `wanted`; any other that matters is an error, whose
-/// text says what went wrong with the `operation`.
-pub fn expect(
-    channel: &EventChannel,
-    timeout: Option<Duration>,
-    operation: &'static str,
-    wanted: impl Fn(&Event) -> bool,
-) -> Result<()> {
-    loop {
-        let event = channel
-            .next_event(timeout)
-            .map_err(|error| format!("{operation}: {error}"))?;
-        debug!("event {}", event.name());
-        match event {
-            event if wanted(&event) => return Ok(()),
-            Event::AddressChange(_) | Event::TimewaitExit(_) => {}
-            other => return Err(other.into_error(operation).into()),
-        }
-    }
 }
