@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rdmacm_kernel_abi::uverbs::ioctl;
 
 use super::Context;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::sys::{Attr, Value};
 
 /// What an object is, for destroying it.
@@ -22,6 +22,16 @@ pub(crate) enum ObjectKind {
 }
 
 impl ObjectKind {
+    /// What it is called in error texts.
+    fn name(self) -> &'static str {
+        match self {
+            Self::ProtectionDomain => "protection domain",
+            Self::MemoryRegion => "memory region",
+            Self::CompletionQueue => "completion queue",
+            Self::QueuePair => "queue pair",
+        }
+    }
+
     /// The operation's name in errors.
     fn destroy_operation(self) -> &'static str {
         match self {
@@ -61,6 +71,15 @@ impl KernelObject {
 
     pub(crate) fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// Refuses an object that was destroyed: its handle may be another's by now.
+    pub(crate) fn check_alive(&self, operation: &'static str) -> Result<()> {
+        if *self.alive.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(());
+        }
+        let explanation = format!("the {} was destroyed", self.kind.name());
+        Err(Error::new(operation, ErrorKind::Destroyed, explanation))
     }
 
     /// Destroys the object. False when that was done before. After an error the object is as

@@ -81,7 +81,7 @@ impl Mr {
             start: address,
             length: length as u64,
             hca_va: address,
-            pd_handle: pd.handle(),
+            pd_handle: pd.handle(operation)?,
             access_flags: access.bits(),
             ..Default::default()
         };

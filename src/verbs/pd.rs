@@ -68,8 +68,12 @@ impl Pd {
         self.object.as_ref().map_or(Ok(()), |object| object.destroy().map(drop))
     }
 
-    pub(super) fn handle(&self) -> u32 {
-        self.handle
+    /// The kernel's handle, unless the domain was freed through another handle of ours.
+    pub(super) fn handle(&self, operation: &'static str) -> Result<u32> {
+        if let Some(object) = &self.object {
+            object.check_alive(operation)?;
+        }
+        Ok(self.handle)
     }
 
     /// What an object made in the domain has to keep alive.

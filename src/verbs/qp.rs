@@ -68,7 +68,7 @@ impl Qp {
 
         let mut answer = Answer::default();
         let cqs = [send_cq.object(), recv_cq.object()];
-        let handles = [attr.pd.handle(), cqs[0].handle(), cqs[1].handle()];
+        let handles = [attr.pd.handle(operation)?, cqs[0].handle(), cqs[1].handle()];
         create(context, handles, attr, &mut answer)
             .map_err(|error| Error::from_os(operation, &error))?;
         let mut parents = attr.pd.parents();
