@@ -32,7 +32,12 @@ fn zoo() -> Arc<Twin> {
     let mut iwarp = TwinDevice::rxe(2, ip(3));
     (iwarp.name, iwarp.driver) = ("siw0".into(), DriverId::SIW);
     (iwarp.node_type, iwarp.protocol) = (4, "iw");
-    Twin::with_devices(vec![infiniband, without_verbs, iwarp, TwinDevice::rxe(7, ip(4))])
+    Twin::with_devices(vec![
+        infiniband,
+        without_verbs,
+        iwarp,
+        TwinDevice::rxe(7, ip(4)),
+    ])
 }
 
 #[test]
@@ -42,7 +47,10 @@ fn netlink_lists_the_devices_that_have_verbs() {
     let drivers: Vec<Driver> = devices.iter().map(Device::driver).collect();
     assert_eq!(drivers, [Driver::Mlx5, Driver::Siw, Driver::Rxe]);
     let transports: Vec<Transport> = devices.iter().map(Device::transport).collect();
-    assert_eq!(transports, [Transport::InfiniBand, Transport::Iwarp, Transport::Roce]);
+    assert_eq!(
+        transports,
+        [Transport::InfiniBand, Transport::Iwarp, Transport::Roce]
+    );
     let indices: Vec<Option<u32>> = devices.iter().map(Device::index).collect();
     assert_eq!(indices, [Some(0), Some(2), Some(7)]);
     assert_eq!(devices[2].node_guid(), 0x5054_00ff_fe00_0007);
@@ -75,7 +83,9 @@ fn a_machine_without_devices_has_an_empty_list() {
 #[test]
 fn it_is_an_error_when_nothing_can_be_asked() {
     let twin = Twin::new();
-    twin.fail_from(0, libc::EACCES, |call| matches!(call, Call::Netlink | Call::ListDir(_)));
+    twin.fail_from(0, libc::EACCES, |call| {
+        matches!(call, Call::Netlink | Call::ListDir(_))
+    });
     let error = discovery::list(twin.registry()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     assert!(error.to_string().contains("netlink"), "{error}");
@@ -96,7 +106,10 @@ fn without_netlink_an_index_leads_to_the_only_device() {
     };
     let one = Twin::new();
     refuse(&one);
-    assert_eq!(one.registry().context_of_index(0).unwrap().device().name(), "rxe0");
+    assert_eq!(
+        one.registry().context_of_index(0).unwrap().device().name(),
+        "rxe0"
+    );
     let many = zoo();
     refuse(&many);
     let error = many.registry().context_of_index(0).unwrap_err();
@@ -150,7 +163,10 @@ fn a_missing_node_is_named_with_its_remedy() {
     let twin = Twin::new();
     twin.change_device(0, |device| device.has_node = false);
     let error = list(&twin)[0].open().unwrap_err();
-    assert_eq!((error.kind(), error.errno()), (ErrorKind::NoDevice, Some(libc::ENOENT)));
+    assert_eq!(
+        (error.kind(), error.errno()),
+        (ErrorKind::NoDevice, Some(libc::ENOENT))
+    );
     for part in ["rxe0", "/dev/infiniband/uverbs0", "container", "udev"] {
         assert!(error.to_string().contains(part), "{error}");
     }
@@ -175,7 +191,10 @@ fn a_node_of_another_device_is_refused() {
         twin.change_device(0, |device| device.node_minor = minor);
         let error = devices[0].open().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoDevice);
-        assert!(error.to_string().contains("list the devices again"), "{error}");
+        assert!(
+            error.to_string().contains("list the devices again"),
+            "{error}"
+        );
         twin.assert_clean();
     }
 }
@@ -191,7 +210,10 @@ fn a_wrong_guess_of_the_driver_is_refused_by_the_kernel() {
 }
 
 fn contexts_made(twin: &Twin) -> usize {
-    twin.calls().into_iter().filter(|call| call.is_method(GET_CONTEXT)).count()
+    twin.calls()
+        .into_iter()
+        .filter(|call| call.is_method(GET_CONTEXT))
+        .count()
 }
 
 #[test]
@@ -266,7 +288,10 @@ fn the_gid_table_of_all_ports() {
     let twin = Twin::new();
     let gids = context(&twin).gids().unwrap();
     assert_eq!(gids.len(), 1);
-    assert_eq!((gids[0].gid.to_ip(), gids[0].kind), (ADDRESS, GidType::RoceV2));
+    assert_eq!(
+        (gids[0].gid.to_ip(), gids[0].kind),
+        (ADDRESS, GidType::RoceV2)
+    );
     assert_eq!((gids[0].port, gids[0].index, gids[0].interface), (1, 0, 3));
 }
 
@@ -303,7 +328,12 @@ fn ports_that_are_not_there_are_named() {
     assert_eq!(context.port(1).unwrap().gid_table_length, 1024);
     for port in [0, 2, 255] {
         let error = context.port(port).unwrap_err();
-        assert!(error.to_string().contains(&format!("rxe0 has no port {port}")), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("rxe0 has no port {port}")),
+            "{error}"
+        );
     }
 }
 
@@ -325,7 +355,9 @@ fn p_keys_come_from_sysfs() {
     let missing = context.pkeys(2).unwrap_err();
     assert!(missing.to_string().contains("ports/2/pkeys"), "{missing}");
     let folder = PathBuf::from("/sys/class/infiniband/rxe0/ports/1/pkeys");
-    twin.fail(0, libc::EIO, move |call| *call == Call::ReadFile(folder.join("0")));
+    twin.fail(0, libc::EIO, move |call| {
+        *call == Call::ReadFile(folder.join("0"))
+    });
     context.pkeys(1).unwrap_err();
 }
 
@@ -336,7 +368,9 @@ fn asynchronous_events_have_a_descriptor_of_their_own() {
     let events = context.async_events().unwrap();
     assert_eq!(twin.census().files, 2);
     assert_eq!(events.try_next_event().unwrap(), None);
-    let error = events.next_event(Some(Duration::from_millis(1))).unwrap_err();
+    let error = events
+        .next_event(Some(Duration::from_millis(1)))
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     drop(context);
     assert_eq!(twin.census().files, 2, "the events hold the device");

@@ -17,6 +17,9 @@ mod qp_modify;
 mod recv;
 mod send;
 
+#[cfg(test)]
+mod tests;
+
 pub use buffer::Buffer;
 pub use comp_channel::CompletionChannel;
 pub use cq::{Cq, CqBuilder, CqToken};

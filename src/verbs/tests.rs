@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use rdmacm_kernel_abi::uverbs;
 
-use super::{
-    Access, Buffer, CompletionChannel, Cq, Path, Pd, Qp, QpAttr, QpModify, QpState,
-};
+use super::{Access, Buffer, CompletionChannel, Cq, Path, Pd, Qp, QpAttr, QpModify, QpState};
 use crate::device::{Context, Gid};
 use crate::error::{ErrorKind, Result};
 use crate::fastpath::{Completion, CompletionStatus, Opcode, PostError, RemoteAddress};
@@ -36,10 +34,20 @@ impl End {
         let completions = context.completion_channel()?;
         let cq = context.completion_queue(64).channel(&completions).build()?;
         let qp = pd.create_qp(
-            &QpAttr::new(&pd).send_cq(&cq).recv_cq(&cq).max_send_sge(2).max_inline_data(32),
+            &QpAttr::new(&pd)
+                .send_cq(&cq)
+                .recv_cq(&cq)
+                .max_send_sge(2)
+                .max_inline_data(32),
         )?;
         let buffer = pd.alloc(4096, ALL)?;
-        Ok(Self { context: context.clone(), qp, cq, completions, buffer })
+        Ok(Self {
+            context: context.clone(),
+            qp,
+            cq,
+            completions,
+            buffer,
+        })
     }
 
     /// Moves the queue pair up to a state.
@@ -54,7 +62,10 @@ impl End {
             lid: 0,
         };
         let steps = [
-            QpModify::to(QpState::Init).port(1).pkey_index(0).access(ALL),
+            QpModify::to(QpState::Init)
+                .port(1)
+                .pkey_index(0)
+                .access(ALL),
             QpModify::to(QpState::Rtr)
                 .path(path)
                 .path_mtu(self.context.port(1)?.active_mtu)
@@ -93,12 +104,16 @@ impl End {
     /// The one completion that there is.
     fn completion(&mut self) -> Completion {
         let mut entries = [Completion::default(); 2];
-        let [completion] = self.cq.poll(&mut entries) else { panic!("not one completion") };
+        let [completion] = self.cq.poll(&mut entries) else {
+            panic!("not one completion")
+        };
         *completion
     }
 
     fn status(&mut self) -> CompletionStatus {
-        self.completion().result().map_or_else(|failed| failed.status, |_| CompletionStatus::Success)
+        self.completion()
+            .result()
+            .map_or_else(|failed| failed.status, |_| CompletionStatus::Success)
     }
 }
 
@@ -122,9 +137,15 @@ fn a_message_arrives_and_both_sides_hear_of_it() {
     assert_eq!(sent.result().unwrap().opcode(), Opcode::Send);
     let received = other.completion();
     let result = received.result().unwrap();
-    assert_eq!((received.wr_id(), received.qp_num()), (7, other.qp.number()));
+    assert_eq!(
+        (received.wr_id(), received.qp_num()),
+        (7, other.qp.number())
+    );
     assert_eq!((result.opcode(), result.byte_len()), (Opcode::Receive, 5));
-    assert_eq!((result.immediate(), other.buffer.read_vec(0, 5).unwrap()), (None, b"hello".into()));
+    assert_eq!(
+        (result.immediate(), other.buffer.read_vec(0, 5).unwrap()),
+        (None, b"hello".into())
+    );
     drop((one, other));
     twin.assert_clean();
 }
@@ -140,11 +161,17 @@ fn immediate_data_arrives_as_it_was_posted() {
     one.buffer.write(0, b"abc").unwrap();
     let mut batch = one.qp.send_half().batch();
     batch.send_immediate(1, 0x0102_0304).inline(b"x").unwrap();
-    batch.write_immediate(2, to, 0xdead_beef).from(&[from]).unwrap();
+    batch
+        .write_immediate(2, to, 0xdead_beef)
+        .from(&[from])
+        .unwrap();
     batch.submit().unwrap();
     let mut entries = [Completion::default(); 4];
     let received = other.cq.poll(&mut entries);
-    let results: Vec<_> = received.iter().map(|entry| entry.result().unwrap()).collect();
+    let results: Vec<_> = received
+        .iter()
+        .map(|entry| entry.result().unwrap())
+        .collect();
     assert_eq!(results[0].immediate(), Some(0x0102_0304));
     assert_eq!(results[1].immediate(), Some(0xdead_beef));
     assert_eq!(results[1].opcode(), Opcode::ReceiveWriteImmediate);
@@ -158,14 +185,22 @@ fn only_signaled_requests_complete_unless_they_fail() {
     for wr_id in 0..2 {
         other.post_receive(wr_id, 16);
     }
-    let nowhere = RemoteAddress { address: 0, rkey: 0 };
+    let nowhere = RemoteAddress {
+        address: 0,
+        rkey: 0,
+    };
     let mut batch = one.qp.send_half().batch();
     batch.send(1).inline(b"a").unwrap();
     batch.send(2).signaled().inline(b"b").unwrap();
     batch.write(3, nowhere).inline(b"c").unwrap();
     batch.submit().unwrap();
     let mut entries = [Completion::default(); 8];
-    let done: Vec<_> = one.cq.poll(&mut entries).iter().map(Completion::wr_id).collect();
+    let done: Vec<_> = one
+        .cq
+        .poll(&mut entries)
+        .iter()
+        .map(Completion::wr_id)
+        .collect();
     assert_eq!(done, [2, 3]);
     let failure = entries[1].result().unwrap_err();
     assert_eq!(failure.status, CompletionStatus::RemoteAccess);
@@ -218,10 +253,20 @@ fn a_refused_doorbell_keeps_the_requests_for_the_next() {
         other.post_receive(wr_id, 16);
     }
     twin.fail(0, libc::ENOMEM, |call| matches!(call, Call::Doorbell(_)));
-    assert_eq!(one.send(1, b"a"), Err(PostError::Doorbell { errno: libc::ENOMEM }));
+    assert_eq!(
+        one.send(1, b"a"),
+        Err(PostError::Doorbell {
+            errno: libc::ENOMEM
+        })
+    );
     one.send(2, b"b").unwrap();
     let mut entries = [Completion::default(); 4];
-    let done: Vec<_> = one.cq.poll(&mut entries).iter().map(Completion::wr_id).collect();
+    let done: Vec<_> = one
+        .cq
+        .poll(&mut entries)
+        .iter()
+        .map(Completion::wr_id)
+        .collect();
     assert_eq!(done, [1, 2]);
 }
 
@@ -253,7 +298,13 @@ fn outstanding_requests_are_flushed_by_the_error_state() {
         .iter()
         .map(|entry| (entry.wr_id(), entry.result().unwrap_err().status))
         .collect();
-    assert_eq!(flushed, [(3, CompletionStatus::Flushed), (2, CompletionStatus::Flushed)]);
+    assert_eq!(
+        flushed,
+        [
+            (3, CompletionStatus::Flushed),
+            (2, CompletionStatus::Flushed)
+        ]
+    );
 }
 
 #[test]
@@ -274,13 +325,22 @@ fn a_device_never_reaches_a_buffer_that_is_gone() {
 fn a_transition_that_lacks_something_is_explained() {
     let twin = Twin::new();
     let end = End::new(&context(&twin)).unwrap();
-    let error = end.qp.modify(&QpModify::to(QpState::Init).port(1)).unwrap_err();
+    let error = end
+        .qp
+        .modify(&QpModify::to(QpState::Init).port(1))
+        .unwrap_err();
     assert!(error.to_string().contains("PKEY_INDEX"), "{error}");
     let error = end.qp.modify(&QpModify::to(QpState::Rts)).unwrap_err();
     assert!(error.to_string().contains("no transition"), "{error}");
-    let wrong_port = QpModify::to(QpState::Init).port(9).pkey_index(0).access(ALL);
+    let wrong_port = QpModify::to(QpState::Init)
+        .port(9)
+        .pkey_index(0)
+        .access(ALL);
     let error = end.qp.modify(&wrong_port).unwrap_err();
-    assert!(error.to_string().contains("out of the device's range"), "{error}");
+    assert!(
+        error.to_string().contains("out of the device's range"),
+        "{error}"
+    );
     assert_eq!(end.qp.query_state().unwrap(), QpState::Reset);
 }
 
@@ -292,8 +352,14 @@ fn a_destroyed_queue_pair_says_so() {
     assert!(one.qp.destroy().unwrap());
     assert!(!one.qp.destroy().unwrap());
     twin.forget_calls();
-    assert_eq!(one.qp.query_state().unwrap_err().kind(), ErrorKind::Destroyed);
-    assert_eq!(one.qp.modify(&attr).unwrap_err().kind(), ErrorKind::Destroyed);
+    assert_eq!(
+        one.qp.query_state().unwrap_err().kind(),
+        ErrorKind::Destroyed
+    );
+    assert_eq!(
+        one.qp.modify(&attr).unwrap_err().kind(),
+        ErrorKind::Destroyed
+    );
     assert_eq!(one.send(1, b""), Err(PostError::Destroyed));
     assert_eq!(one.qp.recv_half().post(1, &[]), Err(PostError::Destroyed));
     assert_eq!(twin.calls(), [], "the kernel was asked");
@@ -314,9 +380,16 @@ fn a_freed_protection_domain_says_so() {
     let error = clone.alloc(64, ALL).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Destroyed, "{error}");
     let attr = QpAttr::new(&clone).send_cq(&cq).recv_cq(&cq);
-    assert_eq!(clone.create_qp(&attr).unwrap_err().kind(), ErrorKind::Destroyed);
-    assert_eq!(clone.clone().dealloc().unwrap_err().kind(), ErrorKind::Destroyed);
-    let commands = twin.calls().into_iter().filter(|call| matches!(call, Call::Write(..))).count();
+    assert_eq!(
+        clone.create_qp(&attr).unwrap_err().kind(),
+        ErrorKind::Destroyed
+    );
+    clone.clone().dealloc().unwrap();
+    let commands = twin
+        .calls()
+        .into_iter()
+        .filter(|call| matches!(call, Call::Write(..)))
+        .count();
     assert_eq!(commands, 0, "the kernel was asked");
     drop((clone, cq));
     drop(context);
@@ -329,20 +402,28 @@ fn what_is_in_use_is_destroyed_after_its_last_user() {
     let context = context(&twin);
     let pd = context.alloc_pd().unwrap();
     let cq = context.completion_queue(4).build().unwrap();
-    let qp = pd.create_qp(&QpAttr::new(&pd).send_cq(&cq).recv_cq(&cq)).unwrap();
+    let qp = pd
+        .create_qp(&QpAttr::new(&pd).send_cq(&cq).recv_cq(&cq))
+        .unwrap();
     let buffer = pd.alloc(64, ALL).unwrap();
     assert_eq!(cq.destroy().unwrap_err().errno(), Some(libc::EBUSY));
     assert_eq!(pd.dealloc().unwrap_err().errno(), Some(libc::EBUSY));
     drop(buffer);
     drop(qp);
     let census = twin.census();
-    assert_eq!((census.pds, census.cqs, census.qps, census.mrs), (0, 0, 0, 0));
+    assert_eq!(
+        (census.pds, census.cqs, census.qps, census.mrs),
+        (0, 0, 0, 0)
+    );
     drop(context);
     twin.assert_clean();
 }
 
 #[test]
-#[expect(unsafe_code, reason = "regions that can be taken back explicitly are of raw memory")]
+#[expect(
+    unsafe_code,
+    reason = "regions that can be taken back explicitly are of raw memory"
+)]
 fn an_explicit_destroy_that_is_refused_is_told_and_made_good_by_the_drop() {
     let twin = Twin::new();
     let context = context(&twin);
@@ -371,7 +452,10 @@ fn a_queue_that_cannot_be_mapped_is_destroyed() {
     let context = context(&twin);
     twin.fail(0, libc::ENOMEM, |call| *call == Call::MapDevice);
     let error = context.completion_queue(4).build().unwrap_err();
-    assert_eq!((error.operation(), error.errno()), ("map_queue", Some(libc::ENOMEM)));
+    assert_eq!(
+        (error.operation(), error.errno()),
+        ("map_queue", Some(libc::ENOMEM))
+    );
     // The second ring of a queue pair, too.
     twin.fail(2, libc::ENOMEM, |call| *call == Call::MapDevice);
     End::new(&context).map(drop).unwrap_err();
@@ -437,27 +521,56 @@ fn contradictions_are_found_before_the_kernel_is_asked() {
     let [one, other] = [0, 1].map(|index| registry.context_of_index(index).unwrap());
     let pd = one.alloc_pd().unwrap();
     let cq = one.completion_queue(4).build().unwrap();
-    let (foreign_cq, foreign_channel) =
-        (other.completion_queue(4).build().unwrap(), other.completion_channel().unwrap());
+    let (foreign_cq, foreign_channel) = (
+        other.completion_queue(4).build().unwrap(),
+        other.completion_channel().unwrap(),
+    );
     let attr = || QpAttr::new(&pd).send_cq(&cq).recv_cq(&cq);
     let refused: Vec<(&str, Result<()>)> = vec![
         ("no entries", one.completion_queue(0).build().map(drop)),
         ("32768", one.completion_queue(32_768).build().map(drop)),
-        ("channel", one.completion_queue(4).channel(&foreign_channel).build().map(drop)),
-        ("completion queue", pd.create_qp(&QpAttr::new(&pd)).map(drop)),
+        (
+            "channel",
+            one.completion_queue(4)
+                .channel(&foreign_channel)
+                .build()
+                .map(drop),
+        ),
+        (
+            "completion queue",
+            pd.create_qp(&QpAttr::new(&pd)).map(drop),
+        ),
         ("rxe1", pd.create_qp(&attr().recv_cq(&foreign_cq)).map(drop)),
-        ("max_send_wr", pd.create_qp(&attr().max_send_wr(0)).map(drop)),
-        ("max_recv_wr", pd.create_qp(&attr().max_recv_wr(1 << 21)).map(drop)),
-        ("max_send_sge", pd.create_qp(&attr().max_send_sge(33)).map(drop)),
-        ("max_recv_sge", pd.create_qp(&attr().max_recv_sge(0)).map(drop)),
-        ("max_inline_data", pd.create_qp(&attr().max_inline_data(513)).map(drop)),
+        (
+            "max_send_wr",
+            pd.create_qp(&attr().max_send_wr(0)).map(drop),
+        ),
+        (
+            "max_recv_wr",
+            pd.create_qp(&attr().max_recv_wr(1 << 21)).map(drop),
+        ),
+        (
+            "max_send_sge",
+            pd.create_qp(&attr().max_send_sge(33)).map(drop),
+        ),
+        (
+            "max_recv_sge",
+            pd.create_qp(&attr().max_recv_sge(0)).map(drop),
+        ),
+        (
+            "max_inline_data",
+            pd.create_qp(&attr().max_inline_data(513)).map(drop),
+        ),
         ("one byte", pd.alloc(0, ALL).map(drop)),
         ("LOCAL_WRITE", pd.alloc(1, Access::REMOTE_WRITE).map(drop)),
     ];
     for (text, outcome) in refused {
         let error = outcome.expect_err(text);
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{text}: {error}");
-        assert!(text == "no entries" || error.to_string().contains(text), "{text}: {error}");
+        assert!(
+            text == "no entries" || error.to_string().contains(text),
+            "{text}: {error}"
+        );
     }
 }
 
@@ -479,7 +592,12 @@ fn a_buffer_guards_its_ends() {
         buffer.slice(..=100).unwrap_err(),
         buffer.slice(101..).unwrap_err(),
         buffer.slice(..=usize::MAX).unwrap_err(),
-        buffer.slice((std::ops::Bound::Excluded(usize::MAX), std::ops::Bound::Unbounded)).unwrap_err(),
+        buffer
+            .slice((
+                std::ops::Bound::Excluded(usize::MAX),
+                std::ops::Bound::Unbounded,
+            ))
+            .unwrap_err(),
         #[expect(clippy::reversed_empty_ranges, reason = "that is the point")]
         buffer.slice(5..4).unwrap_err(),
     ];
@@ -497,9 +615,15 @@ fn waiting_without_a_channel_is_refused_and_with_one_times_out() {
     let error = silent.wait(&mut entries, AT_ONCE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidState);
     let channel = context.completion_channel().unwrap();
-    let mut cq = context.completion_queue(4).channel(&channel).build().unwrap();
+    let mut cq = context
+        .completion_queue(4)
+        .channel(&channel)
+        .build()
+        .unwrap();
     for _ in 0..2 {
-        let error = cq.wait(&mut entries, Some(Duration::from_millis(1))).unwrap_err();
+        let error = cq
+            .wait(&mut entries, Some(Duration::from_millis(1)))
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
     }
     assert_eq!(cq.wait(&mut [], AT_ONCE).unwrap().len(), 0);
@@ -512,7 +636,11 @@ fn a_wait_ends_with_a_completion_from_another_thread() {
     other.post_receive(1, 16);
     let waiting = thread::spawn(move || {
         let mut entries = [Completion::default(); 4];
-        let first = other.cq.wait(&mut entries, Some(Duration::from_secs(20))).unwrap().len();
+        let first = other
+            .cq
+            .wait(&mut entries, Some(Duration::from_secs(20)))
+            .unwrap()
+            .len();
         (first, other)
     });
     one.send(1, b"wake up").unwrap();
@@ -535,7 +663,10 @@ fn an_event_comes_once_per_arming_and_for_solicited_messages_only_if_asked() {
     let mut batch = one.qp.send_half().batch();
     batch.send(2).solicited().inline(b"loud").unwrap();
     batch.submit().unwrap();
-    assert_eq!(other.completions.next_event(AT_ONCE).unwrap(), other.cq.token());
+    assert_eq!(
+        other.completions.next_event(AT_ONCE).unwrap(),
+        other.cq.token()
+    );
     one.send(3, b"after").unwrap();
     assert_eq!(other.completions.try_next_event().unwrap(), None);
 }

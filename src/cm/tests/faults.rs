@@ -16,6 +16,8 @@ const ERRNOS: [i32; 5] = [
 enum Outcome {
     /// The caller gets an error that names the errno.
     Surfaces,
+    /// The caller gets an error that says it better than the errno does.
+    Explained,
     /// The call is made again, and the caller notices nothing.
     Repeated,
     /// The caller notices nothing, and the call is not made again.
@@ -30,7 +32,9 @@ fn right_outcome(call: &Call, errno: i32) -> Outcome {
         (Call::Poll | Call::Read | Call::Cm(GetEvent, _), libc::EINTR) => Outcome::Repeated,
         // The requests are in the queue already: the doorbell must not be lost.
         (Call::Doorbell(_), libc::EINTR) => Outcome::Repeated,
-        // sysfs tells the same.
+        // Netlink's word for a device that is gone.
+        (Call::Netlink, libc::EINVAL) => Outcome::Explained,
+        // No netlink: sysfs tells the same.
         (Call::Netlink, _) => Outcome::Passed,
         // The device was removed and took the object with it.
         (call, libc::EIO) if call.is_verbs_destroy() => Outcome::Passed,
@@ -76,6 +80,7 @@ fn refuse_one(skip: usize, errno: i32) -> bool {
         .map(|error| (error.errno(), error.to_string().len() > 20));
     match right_outcome(call, errno) {
         Outcome::Surfaces => assert_eq!(told, Some((Some(errno), true)), "{call:?}: {outcome:?}"),
+        Outcome::Explained => assert_eq!(told, Some((None, true)), "{call:?}: {outcome:?}"),
         Outcome::Repeated => assert!(outcome.is_ok() && made_again, "{call:?}: {outcome:?}"),
         Outcome::Passed => assert!(outcome.is_ok(), "{call:?}: {outcome:?}"),
     }
