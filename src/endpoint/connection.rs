@@ -383,6 +383,12 @@ impl Connection {
                     let _ = self.id.disconnect();
                     self.ended = Some(event.into_error("connection"));
                 }
+                // The peer took its acceptance back, or ended before it heard that we have it.
+                Event::Rejected(_) => {
+                    let reason = event.into_error("connection");
+                    let text = format!("the connection ended: {}", reason.explanation());
+                    self.ended = Some(reason.of_kind(ErrorKind::Disconnected).because(text));
+                }
                 Event::DeviceRemoval(_) => self.ended = Some(event.into_error("connection")),
                 // A peer whose link address changed, and other news that end nothing.
                 _ => {}

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use super::setup::{Prepared, Side};
+use super::setup::{Prepared, Side, expect};
 use super::{Connection, Settings};
 use crate::cm::{Event, EventChannel, PortSpace};
 use crate::error::{Error, Result};
@@ -90,10 +90,10 @@ impl Connector {
         let id = channel.create_id(PortSpace::Tcp)?;
         id.resolve_addr(self.source, peer, left(deadline))?;
         let wanted = |event: &Event| matches!(event, Event::AddressResolved(_));
-        channel.expect("resolve_addr", deadline.remaining(), wanted)?;
+        expect(&channel, "resolve_addr", deadline, wanted)?;
         id.resolve_route(left(deadline))?;
         let wanted = |event: &Event| matches!(event, Event::RouteResolved(_));
-        channel.expect("resolve_route", deadline.remaining(), wanted)?;
+        expect(&channel, "resolve_route", deadline, wanted)?;
         Prepared::new(channel, id, &self.settings, Side::Active, deadline)
     }
 }

@@ -98,7 +98,19 @@ impl Prepared {
             }
         };
         let wanted = |event: &Event| matches!(event, Event::Established(_));
-        self.connection.channel().expect(operation, self.deadline.remaining(), wanted)?;
+        expect(self.connection.channel(), operation, self.deadline, wanted)?;
         Ok(self.connection)
     }
+}
+
+/// Waits for one event within what is left of a deadline.
+pub(super) fn expect(
+    channel: &EventChannel,
+    operation: &'static str,
+    deadline: Deadline,
+    wanted: impl Fn(&Event) -> bool,
+) -> Result<Event> {
+    channel
+        .expect(operation, deadline.remaining(), wanted)
+        .map_err(|error| deadline.as_a_whole(operation, error))
 }
