@@ -4,8 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::thread;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use rdmacm_kernel_abi::uverbs;
@@ -13,6 +12,7 @@ use rdmacm_kernel_abi::uverbs;
 use crate::connections::{self, EchoServer};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
+use crate::programs::Server;
 use crate::tracer::{Event, Trace, Tracer};
 
 /// The example of that name, the counterpart of the C library's `rdma_client`.
@@ -164,13 +164,13 @@ fn doorbells_of_32_sends() -> Result<usize, Box<dyn Error>> {
 
 fn c_client() -> Result<Trace, Box<dyn Error>> {
     let addr = environment::addr().to_string();
-    let _server = c_server("rdma_server", "7481", &["-s", &addr])?;
+    let _server = Server::start("rdma_server", 7481, &["-s", &addr])?;
     traced(Tracer::new("rdma_client").args(["-s", &addr, "-p", "7481"]))
 }
 
 fn c_connections(count: usize) -> Result<Trace, Box<dyn Error>> {
     let addr = environment::addr().to_string();
-    let _server = c_server("cmtime", "7482", &["-b", &addr])?;
+    let _server = Server::start("cmtime", 7482, &["-b", &addr])?;
     let (port, count) = ("7482", count.to_string());
     let args = ["-s", &addr, "-b", &addr, "-p", port, "-c", &count];
     traced(
@@ -178,39 +178,6 @@ fn c_connections(count: usize) -> Result<Trace, Box<dyn Error>> {
             .args(args)
             .timeout(Duration::from_secs(60)),
     )
-}
-
-/// A C program that serves until it is dropped.
-struct CServer(Child);
-
-fn c_server(program: &str, port: &str, args: &[&str]) -> Result<CServer, Box<dyn Error>> {
-    let child = Command::new(program)
-        .args(args)
-        .args(["-p", port])
-        .stdout(Stdio::null())
-        .spawn()?;
-    let server = CServer(child);
-    // It says nothing when it listens; the kernel does.
-    for _ in 0..100 {
-        let ids = Command::new("rdma")
-            .args(["resource", "show", "cm_id"])
-            .output()?
-            .stdout;
-        let ids = String::from_utf8_lossy(&ids);
-        let listens = |line: &str| line.contains("LISTEN") && line.contains(&format!(":{port} "));
-        if ids.lines().any(listens) {
-            return Ok(server);
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
-    Err(format!("{program} does not listen").into())
-}
-
-impl Drop for CServer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 fn traced(tracer: Tracer) -> Result<Trace, Box<dyn Error>> {
