@@ -7,6 +7,7 @@ use rdmacm::Context;
 
 const DEVICE: &str = "RDMACM_TEST_DEVICE";
 const ADDR: &str = "RDMACM_TEST_ADDR";
+const ADDR6: &str = "RDMACM_TEST_ADDR6";
 const PLAIN_ADDR: &str = "RDMACM_TEST_PLAIN_ADDR";
 
 /// Whether this is a guest with an RDMA device.
@@ -35,6 +36,11 @@ pub fn context() -> Context {
 /// Address of the network device below the RDMA device.
 pub fn addr() -> IpAddr {
     address(ADDR)
+}
+
+/// IPv6 address of the network device below the RDMA device.
+pub fn addr6() -> IpAddr {
+    address(ADDR6)
 }
 
 /// An address of this machine that no RDMA device has.

@@ -4,11 +4,16 @@
 //! as ignored. Besides the tests it holds the programs that tests run as other processes, called
 //! by name: `vm trace -- rping -c -a 10.10.0.1`.
 
+mod bad_situations;
 mod connections;
 mod counts;
 mod device_test;
 mod environment;
 mod harness;
+mod interop;
+mod pair;
+mod peers;
+mod programs;
 mod raw_cm;
 mod sample;
 mod self_test;
@@ -16,6 +21,7 @@ mod subcommands;
 mod trace_command;
 mod tracer;
 mod tracer_test;
+mod traffic;
 
 use std::process::ExitCode;
 
@@ -36,7 +42,10 @@ fn tests() -> Vec<Test> {
         self_test::tests(),
         tracer_test::tests(),
         device_test::tests(),
+        traffic::tests(),
+        bad_situations::tests(),
         counts::tests(),
+        interop::tests(),
     ]
     .into_iter()
     .flatten()

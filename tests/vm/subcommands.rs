@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::process::ExitCode;
 
-use crate::{counts, environment, raw_cm, sample, trace_command};
+use crate::{bad_situations, counts, environment, peers, raw_cm, sample, trace_command, traffic};
 
 /// A program: gets its arguments, without its name.
 type Program = fn(&[String]) -> ExitCode;
@@ -15,6 +15,11 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("connections", counts::many_connections),
     ("batch_of_sends", counts::batch_of_sends),
     ("hold", hold),
+    ("first_use", traffic::first_use::run),
+    ("peer", peers::run),
+    ("situation", bad_situations::restricted::run),
+    ("fork", bad_situations::processes::fork_with_a_connection),
+    ("without", bad_situations::machine::run),
     ("sample", sample::run),
 ];
 

@@ -1,0 +1,297 @@
+//! Queue pairs that the program itself moves from state to state, without an id.
+
+use rdmacm::{
+    Access, CompletionStatus, Context, Cq, ErrorKind, Gid, Path, Pd, PostError, Qp, QpAttr,
+    QpModify, QpState, Result,
+};
+
+use crate::environment;
+use crate::harness::{Outcome, Test, TestResult, tests};
+use crate::pair::{assert_holds, next_completion, pattern};
+
+/// The tests of this module.
+pub fn tests() -> Vec<Test> {
+    tests![
+        a_queue_pair_connected_to_itself,
+        a_queue_pair_is_used_again_after_a_reset,
+        refusals_name_the_attribute,
+        posting_depends_on_the_state,
+        changing_after_destroy_is_refused,
+    ]
+}
+
+/// A queue pair without an id, whose peer is itself.
+struct Loop {
+    qp: Qp,
+    cq: Cq,
+    pd: Pd,
+}
+
+impl Loop {
+    fn new(context: &Context) -> Result<Self> {
+        let pd = context.alloc_pd()?;
+        let channel = context.completion_channel()?;
+        let cq = context.completion_queue(32).channel(&channel).build()?;
+        let qp = pd.create_qp(&QpAttr::new(&pd).send_cq(&cq).recv_cq(&cq))?;
+        Ok(Self { qp, cq, pd })
+    }
+
+    /// The queue pair in one of the states on [`Loop::WAY`].
+    fn in_state(context: &Context, state: QpState) -> Result<Self> {
+        let looped = Self::new(context)?;
+        looped.move_to(state)?;
+        Ok(looped)
+    }
+
+    /// The states in the order in which they follow each other.
+    const WAY: [QpState; 5] = [
+        QpState::Reset,
+        QpState::Init,
+        QpState::Rtr,
+        QpState::Rts,
+        QpState::Error,
+    ];
+
+    /// Goes on to a later state.
+    fn move_to(&self, target: QpState) -> Result<()> {
+        let now = self.qp.query_state()?;
+        let rest = Self::WAY.iter().skip_while(|state| **state != now).skip(1);
+        for state in rest.take_while(|_| self.qp.query_state() != Ok(target)) {
+            self.qp.modify(&match state {
+                QpState::Init => self.to_init(),
+                QpState::Rtr => self.to_rtr()?,
+                QpState::Rts => to_rts(),
+                other => QpModify::to(*other),
+            })?;
+        }
+        assert_eq!(self.qp.query_state()?, target);
+        Ok(())
+    }
+
+    fn to_init(&self) -> QpModify {
+        let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
+        QpModify::to(QpState::Init)
+            .port(1)
+            .pkey_index(0)
+            .access(access)
+    }
+
+    fn to_rtr(&self) -> Result<QpModify> {
+        Ok(self
+            .to_rtr_without_path()?
+            .path(own_path(self.pd.context())?))
+    }
+
+    fn to_rtr_without_path(&self) -> Result<QpModify> {
+        let mtu = self.pd.context().port(1)?.active_mtu;
+        Ok(QpModify::to(QpState::Rtr)
+            .path_mtu(mtu)
+            .remote_qp_num(self.qp.number())
+            .receive_psn(100)
+            .responder_resources(1)
+            .min_rnr_timer(12))
+    }
+
+    fn send_to_itself(&mut self, seed: u64) -> Result<()> {
+        let message = pattern(seed, 5000);
+        let mut outbox = self.pd.alloc(5000, Access::LOCAL_WRITE)?;
+        outbox.write(0, &message)?;
+        let inbox = self.pd.alloc(5000, Access::LOCAL_WRITE)?;
+        self.qp.recv_half().post(1, &[inbox.slice(..)?])?;
+        let mut batch = self.qp.send_half().batch();
+        batch.send(2).signaled().from(&[outbox.slice(..)?])?;
+        batch.submit()?;
+        let mut wr_ids = [self.next_success()?, self.next_success()?];
+        wr_ids.sort_unstable();
+        assert_eq!(wr_ids, [1, 2]);
+        assert_holds(&inbox, 0, &message);
+        Ok(())
+    }
+
+    fn next_success(&mut self) -> Result<u64> {
+        let completion = next_completion(&mut self.cq)?;
+        completion.result()?;
+        Ok(completion.wr_id())
+    }
+}
+
+fn to_rts() -> QpModify {
+    to_rts_without_retries().retry_count(6)
+}
+
+fn to_rts_without_retries() -> QpModify {
+    QpModify::to(QpState::Rts)
+        .send_psn(100)
+        .timeout(14)
+        .rnr_retry_count(6)
+        .initiator_depth(1)
+}
+
+/// F66: the GID that stands for the address under test, whatever its index is.
+fn own_path(context: &Context) -> Result<Path> {
+    let gids = context.gids()?;
+    let own = gids
+        .iter()
+        .find(|entry| entry.gid.to_ip() == environment::addr());
+    let own = own.expect("the address under test has a GID");
+    Ok(Path {
+        gid: Gid(own.gid.0),
+        source_gid_index: own.index as u8,
+        port: own.port,
+        hop_limit: 64,
+        traffic_class: 0,
+        service_level: 0,
+        lid: 0,
+    })
+}
+
+fn a_queue_pair_connected_to_itself() -> TestResult {
+    Loop::in_state(&environment::context(), QpState::Rts)?.send_to_itself(1)?;
+    Ok(Outcome::Pass)
+}
+
+fn a_queue_pair_is_used_again_after_a_reset() -> TestResult {
+    let mut looped = Loop::in_state(&environment::context(), QpState::Rts)?;
+    for seed in 0..3 {
+        looped.send_to_itself(seed)?;
+        looped.qp.modify(&QpModify::to(QpState::Error))?;
+        looped.qp.modify(&QpModify::to(QpState::Reset))?;
+        looped.move_to(QpState::Rts)?;
+    }
+    looped.send_to_itself(9)?;
+    Ok(Outcome::Pass)
+}
+
+/// A change that the kernel refuses, and what the refusal must say.
+struct Refusal {
+    from: QpState,
+    change: fn(&Loop) -> Result<QpModify>,
+    words: &'static [&'static str],
+}
+
+const REFUSALS: [Refusal; 10] = [
+    Refusal {
+        from: QpState::Reset,
+        change: |_| Ok(QpModify::to(QpState::Error)),
+        words: &["Reset to Error", "no transition"],
+    },
+    Refusal {
+        from: QpState::Reset,
+        change: |_| Ok(QpModify::to(QpState::Init).port(1).pkey_index(0)),
+        words: &["Reset to Init", "needs", "ACCESS_FLAGS"],
+    },
+    Refusal {
+        from: QpState::Reset,
+        change: |looped| Ok(looped.to_init().timeout(3)),
+        words: &["Reset to Init", "does not allow", "TIMEOUT"],
+    },
+    Refusal {
+        from: QpState::Reset,
+        change: |looped| Ok(looped.to_init().port(9)),
+        words: &["Reset to Init", "out of the device's range"],
+    },
+    Refusal {
+        from: QpState::Reset,
+        change: |_| Ok(to_rts()),
+        words: &["Reset to Rts", "no transition"],
+    },
+    Refusal {
+        from: QpState::Init,
+        change: Loop::to_rtr_without_path,
+        words: &["Init to Rtr", "needs", "AV"],
+    },
+    Refusal {
+        from: QpState::Init,
+        change: |looped| Ok(looped.to_rtr()?.retry_count(1)),
+        words: &["Init to Rtr", "does not allow", "RETRY_CNT"],
+    },
+    Refusal {
+        from: QpState::Rtr,
+        change: |_| Ok(to_rts_without_retries()),
+        words: &["Rtr to Rts", "needs", "RETRY_CNT"],
+    },
+    Refusal {
+        from: QpState::Rts,
+        change: |looped| Ok(looped.to_init()),
+        words: &["Rts to Init", "no transition"],
+    },
+    Refusal {
+        from: QpState::Error,
+        change: |looped| looped.to_rtr(),
+        words: &["Error to Rtr", "no transition"],
+    },
+];
+
+fn refusals_name_the_attribute() -> TestResult {
+    let context = environment::context();
+    for Refusal {
+        from,
+        change,
+        words,
+    } in REFUSALS
+    {
+        let looped = Loop::in_state(&context, from)?;
+        let refused = looped.qp.modify(&change(&looped)?);
+        let error = refused.expect_err(words[0]);
+        assert_eq!(error.errno(), Some(libc::EINVAL), "{error}");
+        for word in words {
+            assert!(
+                error.to_string().contains(word),
+                "{error}, without {word:?}"
+            );
+        }
+        assert_eq!(looped.qp.query_state()?, from, "as before");
+    }
+    Ok(Outcome::Pass)
+}
+
+/// F84: receives are taken in every state, sends from RTS on; in the error state a send comes
+/// back flushed.
+fn posting_depends_on_the_state() -> TestResult {
+    let context = environment::context();
+    for state in [QpState::Reset, QpState::Init, QpState::Rtr] {
+        let mut looped = Loop::in_state(&context, state)?;
+        let inbox = looped.pd.alloc(8, Access::LOCAL_WRITE)?;
+        looped.qp.recv_half().post(1, &[inbox.slice(..)?])?;
+        let mut batch = looped.qp.send_half().batch();
+        batch.send(2).signaled().from(&[])?;
+        assert_eq!(batch.submit(), Err(PostError::NotConnected), "{state:?}");
+
+        // The refused request must not be carried out by the next doorbell.
+        looped.move_to(QpState::Rts)?;
+        let mut batch = looped.qp.send_half().batch();
+        batch.send(3).signaled().from(&[])?;
+        batch.submit()?;
+        let mut wr_ids = [looped.next_success()?, looped.next_success()?];
+        wr_ids.sort_unstable();
+        assert_eq!(wr_ids, [1, 3], "{state:?}");
+    }
+    let mut looped = Loop::in_state(&context, QpState::Error)?;
+    let mut batch = looped.qp.send_half().batch();
+    batch.send(2).signaled().from(&[])?;
+    batch.submit()?;
+    let flushed = next_completion(&mut looped.cq)?;
+    let failure = flushed.result().expect_err("it is flushed");
+    assert_eq!(
+        (failure.wr_id, failure.status),
+        (2, CompletionStatus::Flushed)
+    );
+    Ok(Outcome::Pass)
+}
+
+fn changing_after_destroy_is_refused() -> TestResult {
+    let looped = Loop::in_state(&environment::context(), QpState::Init)?;
+    assert!(looped.qp.destroy()?);
+    assert!(!looped.qp.destroy()?, "it is destroyed once");
+    let refused = looped.qp.modify(&looped.to_init());
+    assert_eq!(
+        refused.map_err(|error| error.kind()),
+        Err(ErrorKind::Destroyed)
+    );
+    let refused = looped.qp.query_state();
+    assert_eq!(
+        refused.map_err(|error| error.kind()),
+        Err(ErrorKind::Destroyed)
+    );
+    Ok(Outcome::Pass)
+}
