@@ -125,8 +125,10 @@ macro_rules! setters {
 impl QpModify {
     /// Begins a transition.
     pub fn to(state: QpState) -> Self {
-        let mut attr = uverbs::QpAttr::default();
-        attr.qp_state = u32::from(state.to_kernel());
+        let attr = uverbs::QpAttr {
+            qp_state: u32::from(state.to_kernel()),
+            ..Default::default()
+        };
         Self { state, mask: QpAttrMask::STATE, attr }
     }
 
