@@ -283,6 +283,10 @@ impl Connection {
             if let Some(ended) = &self.ended {
                 return Err(ended.clone());
             }
+            if self.recv.is_destroyed() {
+                let text = "the queue pair was destroyed";
+                return Err(Error::new(operation, ErrorKind::Destroyed, text));
+            }
             self.sleep(operation, deadline)?;
         }
     }

@@ -37,6 +37,11 @@ impl RecvHalf {
         self.queue.post(wr_id, segments)
     }
 
+    /// Whether the queue pair was destroyed: nothing completes any more.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.entry.state() == QpEntry::DESTROYED
+    }
+
     /// How many receives can be outstanding.
     pub fn depth(&self) -> u32 {
         self.queue.depth()
