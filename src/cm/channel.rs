@@ -130,6 +130,7 @@ impl EventChannel {
             // id rejects the peer.
             return Ok(None);
         };
+        listener.bring_over(&id, self);
         let connection = ConnectionData::from_kernel(raw.conn());
         id.take_offer(connection.offer())?;
         Ok(Some(Event::ConnectRequest(ConnectRequest { listener, id, connection })))
@@ -148,6 +149,15 @@ impl EventChannel {
         command::call(self.kernel(), self.as_fd(), request)
     }
 }
+
+/// The same channel, not merely an equal one.
+impl PartialEq for EventChannel {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for EventChannel {}
 
 impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -1,6 +1,7 @@
 //! Connection ids.
 
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rdmacm_kernel_abi::ucma;
@@ -58,6 +59,10 @@ pub(super) struct State {
     pub(super) has_connected: bool,
     /// The queue pair, in the table's care.
     pub(super) qp: Option<QpKey>,
+    /// Whether the id listens.
+    pub(super) listening: bool,
+    /// Channels that the id listened on before it was migrated.
+    former: Vec<EventChannel>,
     /// Moving the queue pair failed: the kernel's later events of this connection are aftermath.
     pub(super) failed: bool,
 }
@@ -118,6 +123,8 @@ impl CmId {
             offer: None,
             has_connected: false,
             qp: None,
+            listening: false,
+            former: Vec::new(),
             failed: false,
         };
         let inner = Arc::new(IdInner { key, handle, port_space, state: Mutex::new(state) });
@@ -245,18 +252,32 @@ impl CmId {
     /// When the id was destroyed or the kernel refuses.
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
-        use std::os::fd::{AsFd, AsRawFd};
         let operation = "migrate_id";
         let mut state = self.0.state();
         state.check_alive(operation)?;
-        let request = ucma::MigrateId {
-            id: self.handle(),
-            fd: state.channel.as_fd().as_raw_fd().cast_unsigned(),
-            ..Default::default()
-        };
+        let request = self.migration_from(&state.channel);
         channel.call(&request).map_err(|error| Error::from_os(operation, &error))?;
-        state.channel = channel.clone();
+        let former = std::mem::replace(&mut state.channel, channel.clone());
+        if state.listening && !state.former.contains(&former) {
+            state.former.push(former);
+        }
         Ok(())
+    }
+
+    /// Brings the new id of a request over to `channel`. The kernel leaves it on the channel that
+    /// its listener was on when the request came, though the event moves with the listener.
+    pub(super) fn bring_over(&self, new: &Self, channel: &EventChannel) {
+        for former in &self.0.state().former {
+            // Refused where the id is not there.
+            if channel.call(&new.migration_from(former)).is_ok() {
+                return;
+            }
+        }
+    }
+
+    fn migration_from(&self, channel: &EventChannel) -> ucma::MigrateId {
+        let fd = channel.as_fd().as_raw_fd().cast_unsigned();
+        ucma::MigrateId { id: self.handle(), fd, ..Default::default() }
     }
 
     pub(super) fn handle(&self) -> u32 {
@@ -339,6 +360,7 @@ impl IdInner {
         state.alive = false;
         // Handles and events of the id may be kept; they must not keep the device open.
         state.device = None;
+        state.former.clear();
         ids().remove(self.key);
         Ok(())
     }

@@ -99,6 +99,7 @@ impl CmId {
         let request = ucma::Listen { id: self.handle(), backlog };
         let local = state.local;
         state.call("listen", &request).map_err(|error| explain::listen(error, local))?;
+        state.listening = true;
         self.attach_device(&mut state)
     }
 
