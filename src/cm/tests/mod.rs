@@ -1,5 +1,7 @@
 //! The connection manager on the scripted kernel.
 
 mod faults;
+mod hostile;
 mod pair;
+mod random;
 mod teardown;

@@ -459,6 +459,28 @@ fn a_migrated_id_keeps_its_events_and_lets_go_of_its_old_channel() {
 }
 
 #[test]
+fn a_migrated_listener_takes_its_requests_along() {
+    let twin = Twin::new();
+    let (listening, active) = requested(&twin);
+    let first = listening.channel;
+    // Twice: the request's id stays on the first of three channels.
+    let [second, third] = [(); 2].map(|()| EventChannel::open_on(first.registry()).unwrap());
+    listening.id.migrate(&second).unwrap();
+    listening.id.migrate(&third).unwrap();
+    drop((first, second));
+    let listening = pair::Listening {
+        id: listening.id,
+        channel: third,
+    };
+    let (channel, id) = pair::fetch(listening.channel.registry(), &listening).unwrap();
+    let passive = furnish(&twin, channel, id).unwrap();
+    passive.id.accept(&ConnParam::new()).unwrap();
+    expect(&active.channel, "ESTABLISHED").unwrap();
+    drop((listening, active, passive));
+    twin.assert_clean();
+}
+
+#[test]
 fn a_removed_device_lets_everything_be_destroyed() {
     let twin = Twin::new();
     let Pair {

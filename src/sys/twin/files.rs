@@ -45,10 +45,9 @@ pub(super) struct QueuedEvent {
 struct File {
     /// The descriptor's number in the process.
     number: RawFd,
-    /// The twin's end.
-    ours: fs::File,
+    /// The twin's end, until the program has closed the other.
+    ours: Option<fs::File>,
     is_readable: bool,
-    is_open: bool,
     kind: Kind,
 }
 
@@ -61,12 +60,11 @@ impl Files {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
         let number = theirs.as_raw_fd();
-        let ours = fs::File::from(ours);
+        let ours = Some(fs::File::from(ours));
         self.0.push(File {
             number,
             ours,
             is_readable: false,
-            is_open: true,
             kind,
         });
         Ok((FileId(self.0.len() - 1), theirs))
@@ -78,7 +76,7 @@ impl Files {
     }
 
     pub(super) fn find_number(&self, number: RawFd) -> Outcome<FileId> {
-        let is_it = |file: &File| file.is_open && file.number == number;
+        let is_it = |file: &File| file.ours.is_some() && file.number == number;
         self.0.iter().position(is_it).map(FileId).ok_or(libc::EBADF)
     }
 
@@ -101,8 +99,8 @@ impl Files {
     /// Makes a descriptor readable, if it is not.
     pub(super) fn signal(&mut self, file: FileId) {
         let file = &mut self.0[file.0];
-        if !file.is_readable {
-            file.is_readable = file.ours.write(&[1]).is_ok();
+        if let (Some(ours), false) = (&mut file.ours, file.is_readable) {
+            file.is_readable = ours.write(&[1]).is_ok();
         }
     }
 
@@ -124,8 +122,8 @@ impl Files {
     pub(super) fn take_closed(&mut self) -> Vec<FileId> {
         let mut closed = Vec::new();
         for (index, file) in self.0.iter_mut().enumerate() {
-            if file.is_open && is_at_end(&mut file.ours) {
-                file.is_open = false;
+            if file.ours.as_mut().is_some_and(is_at_end) {
+                file.ours = None;
                 closed.push(FileId(index));
             }
         }
@@ -133,7 +131,7 @@ impl Files {
     }
 
     pub(super) fn open_count(&self) -> usize {
-        self.0.iter().filter(|file| file.is_open).count()
+        self.0.iter().filter(|file| file.ours.is_some()).count()
     }
 }
 
