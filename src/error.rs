@@ -109,6 +109,12 @@ impl Error {
         self
     }
 
+    /// The same failure as that of the operation it was a step of.
+    pub(crate) fn within(self, operation: &'static str) -> Self {
+        let explanation = format!("{}: {}", self.operation, self.explanation);
+        Self { operation, ..self }.because(explanation)
+    }
+
     /// Replaces the kind that the errno has in general.
     pub(crate) fn of_kind(mut self, kind: ErrorKind) -> Self {
         self.kind = kind;
@@ -227,6 +233,17 @@ mod tests {
             "create_qp: Out of memory (errno 12): lower max_send_wr"
         );
         assert_eq!(error.errno(), Some(12));
+    }
+
+    #[test]
+    fn a_step_keeps_its_name_within_the_whole() {
+        let step = Error::from_errno("open_device", libc::EACCES).because("no permission on it");
+        let whole = step.within("resolve_addr");
+        assert_eq!(
+            whole.to_string(),
+            "resolve_addr: Permission denied (errno 13): open_device: no permission on it"
+        );
+        assert_eq!(whole.kind(), ErrorKind::PermissionDenied);
     }
 
     #[test]

@@ -113,6 +113,7 @@ impl EventChannel {
             id,
             status: Status::from_kernel(raw.status),
             connection: ConnectionData::from_kernel(raw.conn()),
+            cause: None,
         };
         Ok(event.carry_out(kind))
     }

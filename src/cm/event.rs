@@ -64,6 +64,8 @@ pub struct IdEvent {
     pub(super) id: CmId,
     pub(super) status: Status,
     pub(super) connection: ConnectionData,
+    /// What failed on this side, if it was this side.
+    pub(super) cause: Option<Error>,
 }
 
 /// A peer's request to connect.
@@ -294,6 +296,9 @@ impl Event {
 
     /// The event as the error of an operation that waited for another one.
     pub fn into_error(self, operation: &'static str) -> Error {
+        if let Some(cause) = self.content().and_then(|event| event.cause.as_ref()) {
+            return cause.clone().within(operation);
+        }
         let status = self.status();
         let described = match status {
             Status::Errno(errno) => Error::from_errno(operation, errno),

@@ -10,7 +10,7 @@ use super::conn_param::Offer;
 use super::event::{Event, IdEvent, Status};
 use super::id::State;
 use crate::device::Transport;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::qp_table::QpEntry;
 use crate::verbs::{Access, QpModify, QpState};
 
@@ -26,7 +26,7 @@ impl IdEvent {
         let kind = match kind {
             E::ADDR_RESOLVED => match id.attach_device(&mut state) {
                 Ok(()) => kind,
-                Err(error) => self.fail(E::ADDR_ERROR, error.errno()),
+                Err(error) => self.fail(E::ADDR_ERROR, error),
             },
             E::CONNECT_RESPONSE => match state.qp_entry() {
                 None => kind,
@@ -35,7 +35,7 @@ impl IdEvent {
                     Err(error) => {
                         state.failed = true;
                         let _ = QpModify::to(QpState::Error).apply(&qp);
-                        self.fail(E::CONNECT_ERROR, error.errno())
+                        self.fail(E::CONNECT_ERROR, error)
                     }
                 },
             },
@@ -52,8 +52,9 @@ impl IdEvent {
         Some(Event::new(kind, self))
     }
 
-    fn fail(&mut self, kind: ucma::EventType, errno: Option<i32>) -> ucma::EventType {
-        self.status = Status::Errno(errno.unwrap_or(libc::EIO));
+    fn fail(&mut self, kind: ucma::EventType, cause: Error) -> ucma::EventType {
+        self.status = Status::Errno(cause.errno().unwrap_or(libc::EIO));
+        self.cause = Some(cause);
         kind
     }
 }
