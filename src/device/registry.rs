@@ -21,6 +21,10 @@ impl Registry {
 
     /// The registry of the running kernel.
     pub(crate) fn of_this_machine() -> &'static Self {
+        #[cfg(test)]
+        if let Some(twin) = STAND_IN.get() {
+            return twin;
+        }
         static RUNNING: LazyLock<Registry> =
             LazyLock::new(|| Registry::new(sys::running_kernel()));
         &RUNNING
@@ -34,6 +38,12 @@ impl Registry {
         let registry: &'static Self = Box::leak(Box::new(Self::new(twin)));
         TWINS.lock().unwrap_or_else(PoisonError::into_inner).push(registry);
         registry
+    }
+
+    /// Puts this registry in the place of the running kernel's, for the current thread.
+    #[cfg(test)]
+    pub(crate) fn stand_in(&'static self) {
+        STAND_IN.set(Some(self));
     }
 
     pub(crate) fn kernel(&self) -> &Arc<dyn Kernel> {
@@ -71,4 +81,9 @@ impl Registry {
             None => self.context(&discovery::find(self, index)?),
         }
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    static STAND_IN: std::cell::Cell<Option<&'static Registry>> = const { std::cell::Cell::new(None) };
 }

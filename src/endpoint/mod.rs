@@ -9,6 +9,9 @@ mod listener;
 mod settings;
 mod setup;
 
+#[cfg(test)]
+mod tests;
+
 pub use connection::Connection;
 pub use connector::Connector;
 pub use listener::{Incoming, Listener};
