@@ -133,9 +133,11 @@ pub(super) fn connect(error: Error) -> Error {
 
 pub(super) fn accept(error: Error) -> Error {
     match error.errno() {
-        Some(libc::EINVAL) => {
-            error.because("the peer has given up, or the request was answered before")
-        }
+        // The kernel reports nothing else of a peer that takes its request back: the events of an id
+        // begin with its acceptance.
+        Some(libc::EINVAL) => error
+            .of_kind(ErrorKind::Rejected)
+            .because("the peer has given up, or the request was answered before"),
         _ => error,
     }
 }

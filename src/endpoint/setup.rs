@@ -2,7 +2,7 @@
 
 use super::{Connection, Settings};
 use crate::cm::{CmId, Event, EventChannel};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fastpath::{PostError, Segment};
 use crate::sys::Deadline;
 use crate::verbs::{Access, Buffer, QpAttr};
@@ -93,23 +93,13 @@ impl Prepared {
                 "connect"
             }
             Side::Passive => {
-                id.accept(&self.settings.param).map_err(|refusal| self.why(refusal))?;
+                id.accept(&self.settings.param)?;
                 "accept"
             }
         };
         let wanted = |event: &Event| matches!(event, Event::Established(_));
         expect(self.connection.channel(), operation, self.deadline, wanted)?;
         Ok(self.connection)
-    }
-
-    /// Why the kernel refuses to accept: a peer that gave up meanwhile has left an event.
-    fn why(&self, refusal: Error) -> Error {
-        match self.connection.channel().try_next_event() {
-            Ok(Some(
-                end @ (Event::Rejected(_) | Event::Unreachable(_) | Event::Disconnected(_)),
-            )) => end.into_error("accept"),
-            _ => refusal,
-        }
     }
 }
 
