@@ -136,8 +136,9 @@ impl Files {
 }
 
 fn is_at_end(ours: &mut fs::File) -> bool {
-    match ours.read(&mut [0]) {
-        Ok(_) => true,
+    let mut byte = [0];
+    match ours.read(&mut byte) {
+        Ok(count) => count == 0,
         // Reset: closed with the byte that made it readable unread.
         Err(error) => error.kind() != ErrorKind::WouldBlock,
     }

@@ -9,6 +9,7 @@
 //! falsified ([`Twin::tamper`]), and asks at the end whether everything was given back
 //! ([`Twin::assert_clean`]).
 
+mod address;
 mod attrs;
 mod call;
 mod cm;
@@ -17,6 +18,7 @@ mod files;
 mod handshake;
 mod kernel;
 mod memory;
+mod objects;
 mod ring;
 mod script;
 mod verbs;
@@ -36,15 +38,15 @@ use std::thread;
 use rdmacm_kernel_abi::rxe::{MmapInfo, QueueHeader};
 use rdmacm_kernel_abi::ucma::{EventResp, EventType};
 
+pub(crate) use address::{SILENT, WITHOUT_RDMA};
 pub(crate) use call::{
     CREATE_CQ, CREATE_QP, Call, DESTROY_CQ, DESTROY_MR, DESTROY_PD, DESTROY_QP, GET_CONTEXT,
 };
-pub(crate) use cm::{SILENT, WITHOUT_RDMA};
 pub(crate) use discovery::TwinDevice;
 
 use crate::device::Registry;
 use files::{FileId, Files, Kind, QueuedEvent};
-use verbs::{Object, Objects};
+use objects::{Object, Objects};
 
 /// What a part of the twin answers: an errno when it refuses.
 type Outcome<T = ()> = Result<T, i32>;
@@ -248,11 +250,6 @@ impl Twin {
 
     pub(crate) fn add_device(&self, device: TwinDevice) {
         self.world().devices.push(device);
-    }
-
-    /// Carries out what the program has posted without a call, e.g. a receive.
-    pub(crate) fn progress(&self) {
-        self.world().progress();
     }
 
     /// Makes a ring that belongs to no object, for the holder of a device's file to map. Returns

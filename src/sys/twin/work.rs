@@ -7,8 +7,9 @@ use rdmacm_kernel_abi::rxe;
 use rdmacm_kernel_abi::uverbs::{self, QpState, WcFlags, WcOpcode, WcStatus, WrOpcode};
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::objects::{Mr, ObjectId};
 use super::ring::Pushed;
-use super::verbs::{Mr, ObjectId};
+
 use super::{Outcome, World};
 
 /// A request of the program's, read out of the send ring.

@@ -1,0 +1,128 @@
+//! The objects of a device.
+
+use std::collections::BTreeMap;
+
+use rdmacm_kernel_abi::uverbs::QpState;
+
+use super::Outcome;
+use super::files::FileId;
+use super::memory::PagesId;
+use super::ring::Ring;
+
+/// Names an object: handles count from 0 upward on each file, and are used again.
+pub(super) type ObjectId = (FileId, u32);
+
+#[derive(Debug)]
+pub(super) enum Object {
+    Pd,
+    Mr(Mr),
+    Cq(Cq),
+    Qp(Qp),
+}
+
+#[derive(Debug)]
+pub(super) struct Mr {
+    pub pd: ObjectId,
+    pub start: u64,
+    pub length: u64,
+    pub key: u32,
+    pub access: u32,
+    /// The memory it lies in, where that is the twin's.
+    pub pages: Option<PagesId>,
+}
+
+#[derive(Debug)]
+pub(super) struct Cq {
+    pub ring: Ring,
+    pub channel: Option<FileId>,
+    pub token: u64,
+    pub armed: Option<Armed>,
+    pub events: u32,
+}
+
+/// Which completion gives an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Armed {
+    Any,
+    Solicited,
+}
+
+#[derive(Debug)]
+pub(super) struct Qp {
+    pub pd: ObjectId,
+    pub send_cq: ObjectId,
+    pub recv_cq: ObjectId,
+    pub send_ring: Ring,
+    pub recv_ring: Ring,
+    pub number: u32,
+    pub state: QpState,
+    /// Number of the peer's queue pair.
+    pub peer: u32,
+    pub signals_all: bool,
+    /// The doorbell was rung, and requests may be left.
+    pub is_kicked: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    pub all: BTreeMap<ObjectId, Object>,
+    made: u32,
+}
+
+impl Objects {
+    pub(super) fn insert(&mut self, file: FileId, object: Object) -> u32 {
+        let is_free = |handle: &u32| !self.all.contains_key(&(file, *handle));
+        let handle = (0..).find(is_free).expect("a test makes few objects");
+        self.all.insert((file, handle), object);
+        handle
+    }
+
+    /// A number that no other queue pair and no key has.
+    pub(super) fn next_number(&mut self) -> u32 {
+        self.made += 1;
+        0x10 + self.made
+    }
+
+    pub(super) fn check_pd(&self, pd: ObjectId) -> Outcome {
+        matches!(self.all.get(&pd), Some(Object::Pd))
+            .then_some(())
+            .ok_or(libc::ENOENT)
+    }
+
+    pub(super) fn cq(&mut self, id: ObjectId) -> Outcome<&mut Cq> {
+        match self.all.get_mut(&id) {
+            Some(Object::Cq(cq)) => Ok(cq),
+            _ => Err(libc::ENOENT),
+        }
+    }
+
+    pub(super) fn qp(&mut self, id: ObjectId) -> Outcome<&mut Qp> {
+        match self.all.get_mut(&id) {
+            Some(Object::Qp(qp)) => Ok(qp),
+            _ => Err(libc::ENOENT),
+        }
+    }
+
+    pub(super) fn qps(&self) -> impl Iterator<Item = (ObjectId, &Qp)> {
+        self.all.iter().filter_map(|(id, object)| match object {
+            Object::Qp(qp) => Some((*id, qp)),
+            _ => None,
+        })
+    }
+
+    pub(super) fn mrs(&self) -> impl Iterator<Item = &Mr> {
+        self.all.values().filter_map(|object| match object {
+            Object::Mr(mr) => Some(mr),
+            _ => None,
+        })
+    }
+
+    /// Whether another object needs this one.
+    pub(super) fn is_busy(&self, id: ObjectId) -> bool {
+        self.all.values().any(|object| match object {
+            Object::Mr(mr) => mr.pd == id,
+            Object::Qp(qp) => [qp.pd, qp.send_cq, qp.recv_cq].contains(&id),
+            Object::Pd | Object::Cq(_) => false,
+        })
+    }
+}
