@@ -344,9 +344,11 @@ mod tests {
 
     #[test]
     fn a_proposal_keeps_unknown_bits_except_the_kernels_own() {
-        let mut attr = uverbs::QpAttr::default();
-        attr.qp_attr_mask = 0x40e0_0001;
-        attr.qp_state = 77;
+        let attr = uverbs::QpAttr {
+            qp_attr_mask: 0x40e0_0001,
+            qp_state: 77,
+            ..Default::default()
+        };
         let change = QpModify::from_kernel(QpState::Rtr, attr);
         let request = change.request(5);
         assert_eq!((request.attr_mask, request.qp_state, request.qp_handle), (0x4000_0001, 2, 5));
