@@ -95,10 +95,11 @@ impl Peer {
         }
     }
 
-    /// Kills the peer and tells when.
+    /// Kills the peer, tells when, and waits until it has ended.
     pub fn kill(mut self) -> io::Result<Instant> {
         let now = Instant::now();
         self.child.kill()?;
+        self.child.wait()?;
         Ok(now)
     }
 }
