@@ -132,8 +132,18 @@ fn cut_netlink_messages_lose_devices_and_nothing_else() {
     }
 }
 
+/// Fewer cases under Miri, which is slow.
+fn config() -> ProptestConfig {
+    let cases = if cfg!(miri) { 4 } else { 256 };
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn no_netlink_message_confuses_the_list(

@@ -317,8 +317,18 @@ fn noise() -> impl Strategy<Value = (usize, Vec<(usize, u8)>)> {
     )
 }
 
+/// Fewer cases under Miri, which is slow.
+fn config() -> ProptestConfig {
+    let cases = if cfg!(miri) { 4 } else { 256 };
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     /// What is falsified may be the handle of an object, which is then out of reach: only that it
     /// ends without a panic, and that nothing outlives its file.

@@ -75,8 +75,15 @@ fn an_id_lives_as_long_as_one_handle_or_event_of_it() {
 
 #[test]
 fn any_order_of_drops_is_a_right_one() {
+    // Miri is slow, and sees some of the orders only.
+    let stride = if cfg!(miri) { 700 } else { 1 };
+    let mut number = 0;
     let mut order: Vec<usize> = (0..7).collect();
     for_each_permutation(&mut order, 0, &mut |order| {
+        number += 1;
+        if number % stride != 0 {
+            return;
+        }
         let twin = Twin::new();
         let mut pieces = pieces(&twin);
         assert_eq!(pieces.len(), order.len());
