@@ -1,8 +1,8 @@
 //! Queue pairs that the program itself moves from state to state, without an id.
 
 use rdmacm::{
-    Access, CompletionStatus, Context, Cq, ErrorKind, Gid, Path, Pd, PostError, Qp, QpAttr,
-    QpModify, QpState, Result,
+    Access, CompletionStatus, Context, Cq, ErrorKind, Path, Pd, PostError, Qp, QpAttr, QpModify,
+    QpState, Result,
 };
 
 use crate::environment;
@@ -135,7 +135,7 @@ fn own_path(context: &Context) -> Result<Path> {
         .find(|entry| entry.gid.to_ip() == environment::addr());
     let own = own.expect("the address under test has a GID");
     Ok(Path {
-        gid: Gid(own.gid.0),
+        gid: own.gid,
         source_gid_index: own.index as u8,
         port: own.port,
         hop_limit: 64,
