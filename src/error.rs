@@ -72,7 +72,12 @@ impl Error {
         kind: ErrorKind,
         explanation: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self { operation, kind, errno: None, explanation: explanation.into() }
+        Self {
+            operation,
+            kind,
+            errno: None,
+            explanation: explanation.into(),
+        }
     }
 
     /// An argument that is refused before the kernel is asked.
@@ -85,7 +90,11 @@ impl Error {
 
     /// A wait that ran out of time.
     pub(crate) fn timed_out(operation: &'static str, after: Duration) -> Self {
-        Self::new(operation, ErrorKind::TimedOut, format!("nothing happened within {after:?}"))
+        Self::new(
+            operation,
+            ErrorKind::TimedOut,
+            format!("nothing happened within {after:?}"),
+        )
     }
 
     /// The kernel's refusal, with the explanation its errno has in general. Call
@@ -100,7 +109,12 @@ impl Error {
     /// As [`Error::from_os`], from a positive errno.
     pub(crate) fn from_errno(operation: &'static str, errno: i32) -> Self {
         let (kind, explanation) = general_meaning(errno);
-        Self { operation, kind, errno: Some(errno), explanation: Cow::Borrowed(explanation) }
+        Self {
+            operation,
+            kind,
+            errno: Some(errno),
+            explanation: Cow::Borrowed(explanation),
+        }
     }
 
     /// Replaces the general explanation by one that fits the operation.
@@ -146,7 +160,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.operation)?;
         if let Some(errno) = self.errno {
-            write!(f, "{} (errno {errno}): ", nix::errno::Errno::from_raw(errno).desc())?;
+            write!(
+                f,
+                "{} (errno {errno}): ",
+                nix::errno::Errno::from_raw(errno).desc()
+            )?;
         }
         f.write_str(&self.explanation)
     }
@@ -168,9 +186,9 @@ impl From<Error> for io::Error {
             ErrorKind::DeviceRemoved => io::ErrorKind::NetworkDown,
             ErrorKind::NotSupported => io::ErrorKind::Unsupported,
             ErrorKind::Protocol => io::ErrorKind::InvalidData,
-            ErrorKind::Kernel => error
-                .errno
-                .map_or(io::ErrorKind::Other, |errno| io::Error::from_raw_os_error(errno).kind()),
+            ErrorKind::Kernel => error.errno.map_or(io::ErrorKind::Other, |errno| {
+                io::Error::from_raw_os_error(errno).kind()
+            }),
             ErrorKind::Destroyed | ErrorKind::InvalidState | ErrorKind::WorkFailed => {
                 io::ErrorKind::Other
             }
@@ -187,16 +205,24 @@ fn general_meaning(errno: i32) -> (ErrorKind, &'static str) {
             "the kernel refuses commands from this process: it may not use the object, or the \
              file was opened before a fork, an exec or a change of credentials (open a new one)",
         ),
-        libc::EPERM => (ErrorKind::PermissionDenied, "the process lacks the privilege for this"),
+        libc::EPERM => (
+            ErrorKind::PermissionDenied,
+            "the process lacks the privilege for this",
+        ),
         libc::ENODEV => (ErrorKind::NoDevice, "no RDMA device serves this"),
-        libc::ENXIO | libc::EIO => {
-            (ErrorKind::DeviceRemoved, "the RDMA device is gone; destroy the object")
-        }
+        libc::ENXIO | libc::EIO => (
+            ErrorKind::DeviceRemoved,
+            "the RDMA device is gone; destroy the object",
+        ),
         libc::EAGAIN => (ErrorKind::WouldBlock, "nothing is ready"),
-        libc::ETIMEDOUT => (ErrorKind::TimedOut, "the kernel gave up waiting for the peer"),
-        libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT | libc::ENOTTY => {
-            (ErrorKind::NotSupported, "the kernel or the device does not support this")
-        }
+        libc::ETIMEDOUT => (
+            ErrorKind::TimedOut,
+            "the kernel gave up waiting for the peer",
+        ),
+        libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT | libc::ENOTTY => (
+            ErrorKind::NotSupported,
+            "the kernel or the device does not support this",
+        ),
         libc::ECONNREFUSED => (ErrorKind::Rejected, "nobody accepts the connection"),
         libc::ENETUNREACH | libc::EHOSTUNREACH => {
             (ErrorKind::Unreachable, "no route leads to the address")
@@ -206,17 +232,25 @@ fn general_meaning(errno: i32) -> (ErrorKind, &'static str) {
             ErrorKind::Kernel,
             "out of memory, or of memory this process may lock (ulimit -l, RLIMIT_MEMLOCK)",
         ),
-        libc::EMFILE | libc::ENFILE => {
-            (ErrorKind::Kernel, "out of file descriptors (ulimit -n, RLIMIT_NOFILE)")
-        }
-        libc::EINTR => (ErrorKind::Kernel, "a signal interrupted the call; it may be repeated"),
+        libc::EMFILE | libc::ENFILE => (
+            ErrorKind::Kernel,
+            "out of file descriptors (ulimit -n, RLIMIT_NOFILE)",
+        ),
+        libc::EINTR => (
+            ErrorKind::Kernel,
+            "a signal interrupted the call; it may be repeated",
+        ),
         libc::EBUSY => (ErrorKind::Kernel, "another object still uses this one"),
         libc::EADDRINUSE => (ErrorKind::Kernel, "the address and port are in use"),
-        libc::EADDRNOTAVAIL => {
-            (ErrorKind::Kernel, "the address is not one of this machine's, or is in use")
-        }
+        libc::EADDRNOTAVAIL => (
+            ErrorKind::Kernel,
+            "the address is not one of this machine's, or is in use",
+        ),
         libc::ENOENT => (ErrorKind::Kernel, "the kernel does not know the object"),
-        libc::EINVAL => (ErrorKind::Kernel, "the kernel found an argument or the state wrong"),
+        libc::EINVAL => (
+            ErrorKind::Kernel,
+            "the kernel found an argument or the state wrong",
+        ),
         _ => (ErrorKind::Kernel, "the kernel refused"),
     }
 }

@@ -77,9 +77,11 @@ impl QpEntry {
 
     /// Notes a transition, unless the queue pair is destroyed.
     pub(crate) fn set_state(&self, state: u8) {
-        let _ = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
-            (old != Self::DESTROYED).then_some(state)
-        });
+        let _ = self
+            .state
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
+                (old != Self::DESTROYED).then_some(state)
+            });
     }
 
     /// Whether reads may be posted. Where the two sides agreed on none, the kernel would take one
@@ -131,7 +133,9 @@ fn find(key: QpKey) -> Option<Arc<QpEntry>> {
 /// is still there, and so must be the id.
 pub(crate) fn destroy(key: QpKey) -> Result<bool> {
     // The command is sent outside the lock: other ids must not wait for it.
-    let Some(entry) = find(key) else { return Ok(false) };
+    let Some(entry) = find(key) else {
+        return Ok(false);
+    };
     let destroyed = entry.destroy()?;
     table().remove(key.0);
     Ok(destroyed)

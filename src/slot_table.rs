@@ -20,7 +20,10 @@ impl Key {
 
     /// The key that a number from the kernel stands for, whether or not it names an entry.
     pub(crate) fn from_cookie(cookie: u64) -> Self {
-        Self { slot: cookie as u32, generation: (cookie >> 32) as u32 }
+        Self {
+            slot: cookie as u32,
+            generation: (cookie >> 32) as u32,
+        }
     }
 }
 
@@ -40,7 +43,10 @@ pub(crate) struct SlotTable<T> {
 
 impl<T> SlotTable<T> {
     pub(crate) const fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new() }
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+        }
     }
 
     /// Stores a value under a new key.
@@ -48,11 +54,20 @@ impl<T> SlotTable<T> {
         if let Some(slot) = self.free.pop() {
             let entry = &mut self.slots[slot as usize];
             entry.value = Some(value);
-            return Key { slot, generation: entry.generation };
+            return Key {
+                slot,
+                generation: entry.generation,
+            };
         }
         let slot = u32::try_from(self.slots.len()).expect("fewer than 2^32 objects are alive");
-        self.slots.push(Slot { generation: 1, value: Some(value) });
-        Key { slot, generation: 1 }
+        self.slots.push(Slot {
+            generation: 1,
+            value: Some(value),
+        });
+        Key {
+            slot,
+            generation: 1,
+        }
     }
 
     /// The value under `key`, if it is still there.
@@ -111,7 +126,10 @@ mod tests {
         let mut table = SlotTable::new();
         let key = table.insert(());
         table.slots[0].generation = u32::MAX;
-        let last = Key { generation: u32::MAX, ..key };
+        let last = Key {
+            generation: u32::MAX,
+            ..key
+        };
         assert_eq!(table.remove(last), Some(()));
         assert_ne!(table.insert(()).slot, key.slot);
     }

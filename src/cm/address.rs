@@ -69,7 +69,10 @@ mod tests {
 
     #[test]
     fn other_families_are_no_address() {
-        let unknown = SockaddrStorage { family: 27, ..Default::default() };
+        let unknown = SockaddrStorage {
+            family: 27,
+            ..Default::default()
+        };
         assert_eq!(decode(&unknown), None);
         assert_eq!(decode(&SockaddrStorage::default()), None);
     }

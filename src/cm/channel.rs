@@ -44,7 +44,9 @@ impl EventChannel {
     pub(crate) fn open_on(registry: &'static Registry) -> Result<Self> {
         let kernel = &**registry.kernel();
         let path = Path::new("/dev/infiniband/rdma_cm");
-        let fd = kernel.open(path).map_err(|error| explain::open_channel(kernel, &error))?;
+        let fd = kernel
+            .open(path)
+            .map_err(|error| explain::open_channel(kernel, &error))?;
         Ok(Self(Arc::new(ChannelInner { registry, fd })))
     }
 
@@ -134,7 +136,11 @@ impl EventChannel {
         listener.bring_over(&id, self);
         let connection = ConnectionData::from_kernel(raw.conn());
         id.take_offer(connection.offer())?;
-        Ok(Some(Event::ConnectRequest(ConnectRequest { listener, id, connection })))
+        Ok(Some(Event::ConnectRequest(ConnectRequest {
+            listener,
+            id,
+            connection,
+        })))
     }
 
     pub(super) fn registry(&self) -> &'static Registry {

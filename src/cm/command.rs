@@ -73,6 +73,13 @@ pub(super) fn call<R: Request>(
     record[..HEADER].copy_from_slice(header.as_bytes());
     record[HEADER..].copy_from_slice(request.as_bytes());
     let answer = R::RESPONSE_AT.map(|at| (HEADER + at, response.as_mut_bytes()));
-    kernel.write_command(fd, WriteCommand { request: record, response: answer, indirect: None })?;
+    kernel.write_command(
+        fd,
+        WriteCommand {
+            request: record,
+            response: answer,
+            indirect: None,
+        },
+    )?;
     Ok(response)
 }

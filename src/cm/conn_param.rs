@@ -98,7 +98,12 @@ impl ConnParam {
         let operation = "connect";
         let device = context.attr()?;
         let limit = device.max_responder_resources();
-        let responder = within(operation, "responder_resources", self.responder_resources, limit)?;
+        let responder = within(
+            operation,
+            "responder_resources",
+            self.responder_resources,
+            limit,
+        )?;
         let limit = device.max_initiator_depth();
         let initiator = within(operation, "initiator_depth", self.initiator_depth, limit)?;
         self.encode(operation, context, 56, qp_num, responder, initiator)
@@ -114,7 +119,12 @@ impl ConnParam {
         let operation = "accept";
         let device = context.attr()?;
         let limit = device.max_responder_resources();
-        let responder = within(operation, "responder_resources", self.responder_resources, limit)?;
+        let responder = within(
+            operation,
+            "responder_resources",
+            self.responder_resources,
+            limit,
+        )?;
         let limit = device.max_initiator_depth();
         let initiator = within(operation, "initiator_depth", self.initiator_depth, limit)?;
         self.encode(
@@ -137,9 +147,10 @@ impl ConnParam {
         initiator_depth: u8,
     ) -> Result<ucma::ConnParam> {
         check_private_data(operation, context, &self.private_data, private_data_limit)?;
-        for (name, count) in
-            [("retry_count", self.retry_count), ("rnr_retry_count", self.rnr_retry_count)]
-        {
+        for (name, count) in [
+            ("retry_count", self.retry_count),
+            ("rnr_retry_count", self.rnr_retry_count),
+        ] {
             within(operation, name, Some(count), 7)?;
         }
         let mut param = ucma::ConnParam {
@@ -169,9 +180,10 @@ fn within(operation: &'static str, name: &str, asked: Option<u8>, limit: u8) -> 
     match asked {
         None => Ok(limit),
         Some(asked) if asked <= limit => Ok(asked),
-        Some(asked) => {
-            Err(Error::invalid(operation, format!("{name} is {asked}; the most is {limit}")))
-        }
+        Some(asked) => Err(Error::invalid(
+            operation,
+            format!("{name} is {asked}; the most is {limit}"),
+        )),
     }
 }
 
@@ -196,6 +208,9 @@ fn check_length(operation: &'static str, bytes: &[u8], limit: usize) -> Result<(
     }
     Err(Error::invalid(
         operation,
-        format!("{} bytes of private data; this message carries up to {limit}", bytes.len()),
+        format!(
+            "{} bytes of private data; this message carries up to {limit}",
+            bytes.len()
+        ),
     ))
 }

@@ -88,7 +88,12 @@ impl CmId {
         if state.offer.is_none() {
             return Err(not_requested(operation));
         }
-        check_private_data(operation, &state.binding(operation)?.context, private_data, 148)?;
+        check_private_data(
+            operation,
+            &state.binding(operation)?.context,
+            private_data,
+            148,
+        )?;
         let mut request = ucma::Reject {
             id: self.handle(),
             private_data_len: private_data.len() as u8,
@@ -139,7 +144,11 @@ fn end_state(transport: Transport) -> QpState {
 }
 
 fn without_qp(operation: &'static str) -> Error {
-    Error::new(operation, ErrorKind::InvalidState, "make a queue pair first (create_qp)")
+    Error::new(
+        operation,
+        ErrorKind::InvalidState,
+        "make a queue pair first (create_qp)",
+    )
 }
 
 fn not_requested(operation: &'static str) -> Error {

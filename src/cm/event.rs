@@ -302,23 +302,25 @@ impl Event {
         let status = self.status();
         let described = match status {
             Status::Errno(errno) => Error::from_errno(operation, errno),
-            Status::Success | Status::Rejected(_) => {
-                Error::new(operation, ErrorKind::Protocol, format!("unexpected {}", self.name()))
-            }
+            Status::Success | Status::Rejected(_) => Error::new(
+                operation,
+                ErrorKind::Protocol,
+                format!("unexpected {}", self.name()),
+            ),
         };
         match (&self, status) {
             (Self::Rejected(_), Status::Rejected(reason)) => described
                 .of_kind(ErrorKind::Rejected)
                 .because(format!("the connection was rejected: {reason}")),
-            (Self::Rejected(_), _) => {
-                described.of_kind(ErrorKind::Rejected).because("the connection was rejected")
-            }
+            (Self::Rejected(_), _) => described
+                .of_kind(ErrorKind::Rejected)
+                .because("the connection was rejected"),
             (Self::Unreachable(_), _) => described
                 .of_kind(ErrorKind::Unreachable)
                 .because("the peer does not answer, or nobody listens there"),
-            (Self::Disconnected(_), _) => {
-                described.of_kind(ErrorKind::Disconnected).because("the connection ended")
-            }
+            (Self::Disconnected(_), _) => described
+                .of_kind(ErrorKind::Disconnected)
+                .because("the connection ended"),
             (Self::DeviceRemoval(_), _) => described
                 .of_kind(ErrorKind::DeviceRemoved)
                 .because("the RDMA device was removed; destroy the id"),
@@ -345,8 +347,14 @@ mod tests {
     fn signs_are_normalised_once() {
         assert_eq!(Status::from_kernel(0), Status::Success);
         assert_eq!(Status::from_kernel((-110i32) as u32), Status::Errno(110));
-        assert_eq!(Status::from_kernel(28), Status::Rejected(RejectReason::CONSUMER_DEFINED));
-        assert_eq!(Status::from_kernel(i32::MIN as u32), Status::Errno(i32::MAX));
+        assert_eq!(
+            Status::from_kernel(28),
+            Status::Rejected(RejectReason::CONSUMER_DEFINED)
+        );
+        assert_eq!(
+            Status::from_kernel(i32::MIN as u32),
+            Status::Errno(i32::MAX)
+        );
     }
 
     #[test]

@@ -14,7 +14,9 @@ pub(super) fn open_channel(kernel: &dyn Kernel, error: &io::Error) -> Error {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => {
             // sysfs knows whether the kernel has a connection manager, node or not.
-            let loaded = kernel.read_file(Path::new("/sys/class/misc/rdma_cm/dev")).is_ok();
+            let loaded = kernel
+                .read_file(Path::new("/sys/class/misc/rdma_cm/dev"))
+                .is_ok();
             described.of_kind(ErrorKind::NoDevice).because(if loaded {
                 "the kernel has a connection manager but the node /dev/infiniband/rdma_cm is \
                  missing: in a container, pass the node in; elsewhere, check udev"

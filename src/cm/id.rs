@@ -1,5 +1,6 @@
 //! Connection ids.
 
+use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -127,7 +128,12 @@ impl CmId {
             former: Vec::new(),
             failed: false,
         };
-        let inner = Arc::new(IdInner { key, handle, port_space, state: Mutex::new(state) });
+        let inner = Arc::new(IdInner {
+            key,
+            handle,
+            port_space,
+            state: Mutex::new(state),
+        });
         ids().replace(key, Arc::downgrade(&inner));
         Self(inner)
     }
@@ -256,7 +262,9 @@ impl CmId {
         let mut state = self.0.state();
         state.check_alive(operation)?;
         let request = self.migration_from(&state.channel);
-        channel.call(&request).map_err(|error| Error::from_os(operation, &error))?;
+        channel
+            .call(&request)
+            .map_err(|error| Error::from_os(operation, &error))?;
         let former = std::mem::replace(&mut state.channel, channel.clone());
         if state.listening && !state.former.contains(&former) {
             state.former.push(former);
@@ -277,7 +285,11 @@ impl CmId {
 
     fn migration_from(&self, channel: &EventChannel) -> ucma::MigrateId {
         let fd = channel.as_fd().as_raw_fd().cast_unsigned();
-        ucma::MigrateId { id: self.handle(), fd, ..Default::default() }
+        ucma::MigrateId {
+            id: self.handle(),
+            fd,
+            ..Default::default()
+        }
     }
 
     pub(super) fn handle(&self) -> u32 {
@@ -302,12 +314,23 @@ impl PartialEq for CmId {
 
 impl Eq for CmId {}
 
+/// For finding a program's own state of an id in a map.
+impl Hash for CmId {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.0.key.hash(hasher);
+    }
+}
+
 impl State {
     pub(super) fn check_alive(&self, operation: &'static str) -> Result<()> {
         if self.alive {
             return Ok(());
         }
-        Err(Error::new(operation, ErrorKind::Destroyed, "the id was destroyed"))
+        Err(Error::new(
+            operation,
+            ErrorKind::Destroyed,
+            "the id was destroyed",
+        ))
     }
 
     pub(super) fn binding(&self, operation: &'static str) -> Result<&DeviceBinding> {
@@ -334,7 +357,9 @@ impl State {
         request: &R,
     ) -> Result<R::Response> {
         self.check_alive(operation)?;
-        self.channel.call(request).map_err(|error| Error::from_os(operation, &error))
+        self.channel
+            .call(request)
+            .map_err(|error| Error::from_os(operation, &error))
     }
 
     fn destroy_qp(&mut self) -> Result<bool> {
@@ -353,7 +378,10 @@ impl IdInner {
     /// The queue pair, then the id: never the other way round, and no id without its queue pair.
     fn destroy(&self, state: &mut State) -> Result<()> {
         state.destroy_qp()?;
-        let request = ucma::DestroyId { id: self.handle, ..Default::default() };
+        let request = ucma::DestroyId {
+            id: self.handle,
+            ..Default::default()
+        };
         // The answer counts the events that were read. Nobody has to wait until they are
         // acknowledged, since they hold a cookie and no pointer.
         state.call("destroy_id", &request)?;

@@ -21,7 +21,12 @@ impl CmId {
     pub fn bind_addr(&self, local: SocketAddr) -> Result<()> {
         let mut state = self.state();
         let (addr, addr_size) = address::encode(&local);
-        let request = ucma::Bind { id: self.handle(), addr_size, addr, ..Default::default() };
+        let request = ucma::Bind {
+            id: self.handle(),
+            addr_size,
+            addr,
+            ..Default::default()
+        };
         let registry = state.channel.registry();
         state
             .call("bind_addr", &request)
@@ -73,10 +78,16 @@ impl CmId {
     pub fn resolve_route(&self, timeout: Duration) -> Result<()> {
         let operation = "resolve_route";
         if timeout.is_zero() {
-            return Err(Error::invalid(operation, "the timeout must be longer than zero"));
+            return Err(Error::invalid(
+                operation,
+                "the timeout must be longer than zero",
+            ));
         }
         let state = self.state();
-        let request = ucma::ResolveRoute { id: self.handle(), timeout_ms: millis(timeout) };
+        let request = ucma::ResolveRoute {
+            id: self.handle(),
+            timeout_ms: millis(timeout),
+        };
         state
             .call(operation, &request)
             .map_err(|error| explain::resolve_route(error, state.peer))
@@ -96,9 +107,14 @@ impl CmId {
     #[doc(alias = "rdma_listen")]
     pub fn listen(&self, backlog: u32) -> Result<()> {
         let mut state = self.state();
-        let request = ucma::Listen { id: self.handle(), backlog };
+        let request = ucma::Listen {
+            id: self.handle(),
+            backlog,
+        };
         let local = state.local;
-        state.call("listen", &request).map_err(|error| explain::listen(error, local))?;
+        state
+            .call("listen", &request)
+            .map_err(|error| explain::listen(error, local))?;
         state.listening = true;
         self.attach_device(&mut state)
     }
@@ -120,8 +136,14 @@ impl CmId {
             // Not an error: wildcard and loopback addresses have no device.
             return Ok(());
         }
-        let context = state.channel.registry().context_of_index(found.ibdev_index)?;
-        state.device = Some(DeviceBinding { context, port: found.port_num });
+        let context = state
+            .channel
+            .registry()
+            .context_of_index(found.ibdev_index)?;
+        state.device = Some(DeviceBinding {
+            context,
+            port: found.port_num,
+        });
         Ok(())
     }
 

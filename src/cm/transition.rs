@@ -5,10 +5,10 @@
 
 use rdmacm_kernel_abi::{ucma, uverbs};
 
-use super::{CmId, explain};
 use super::conn_param::Offer;
 use super::event::{Event, IdEvent, Status};
 use super::id::State;
+use super::{CmId, explain};
 use crate::device::Transport;
 use crate::error::{Error, Result};
 use crate::qp_table::QpEntry;
@@ -65,7 +65,11 @@ impl CmId {
     fn complete_connection(&self, state: &State, qp: &QpEntry) -> Result<()> {
         self.proposal(state, QpState::Rtr)?.apply(qp)?;
         self.proposal(state, QpState::Rts)?.apply(qp)?;
-        let request = ucma::Accept { uid: self.cookie(), id: self.handle(), ..Default::default() };
+        let request = ucma::Accept {
+            uid: self.cookie(),
+            id: self.handle(),
+            ..Default::default()
+        };
         state.call("accept", &request).map(drop)
     }
 

@@ -74,6 +74,9 @@ impl EventChannel {
     ) -> Result<Wake<'e>> {
         let operation = "wait";
         let deadline = Deadline::after(timeout);
+        if entries.is_empty() {
+            return Ok(Wake::Completions(entries));
+        }
         loop {
             let taken = cq.poll_or_arm(entries)?;
             if taken > 0 {

@@ -49,7 +49,10 @@ impl AsyncEvent {
             AsyncEventType::PORT_ACTIVE => Self::PortActive { port },
             AsyncEventType::PORT_ERR => Self::PortError { port },
             AsyncEventType::GID_CHANGE => Self::GidChange { port },
-            AsyncEventType(kind) => Self::Other { kind, element: event.element },
+            AsyncEventType(kind) => Self::Other {
+                kind,
+                element: event.element,
+            },
         }
     }
 }
@@ -75,14 +78,20 @@ impl Context {
         self.method(
             ioctl::object::ASYNC_EVENT,
             ioctl::async_event::ALLOC,
-            &mut [Attr::new(ioctl::async_event::alloc::FD_HANDLE, Value::NewFd(&mut fd))],
+            &mut [Attr::new(
+                ioctl::async_event::alloc::FD_HANDLE,
+                Value::NewFd(&mut fd),
+            )],
         )
         .map_err(|error| Error::from_os(operation, &error))?;
         let fd = fd.ok_or_else(|| Error::from_errno(operation, libc::EBADF))?;
         self.kernel()
             .set_nonblocking(fd.as_fd())
             .map_err(|error| Error::from_os(operation, &error))?;
-        Ok(AsyncEvents { fd, context: self.clone() })
+        Ok(AsyncEvents {
+            fd,
+            context: self.clone(),
+        })
     }
 }
 
@@ -114,7 +123,11 @@ impl AsyncEvents {
     pub fn try_next_event(&self) -> Result<Option<AsyncEvent>> {
         let operation = "next_async_event";
         let mut event = uverbs::AsyncEventDesc::new_zeroed();
-        let read = |()| self.context.kernel().read(self.fd.as_fd(), event.as_mut_bytes());
+        let read = |()| {
+            self.context
+                .kernel()
+                .read(self.fd.as_fd(), event.as_mut_bytes())
+        };
         match self.context.check_own().and_then(read) {
             Ok(length) if length == size_of_val(&event) => {
                 Ok(Some(AsyncEvent::from_kernel(&event)))

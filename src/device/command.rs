@@ -59,10 +59,19 @@ impl Context {
     ) -> io::Result<()> {
         let number = u64::from(command.0).to_ne_bytes();
         let mut attrs = Vec::with_capacity(5);
-        attrs.push(Attr::new(ioctl::device::invoke_write::WRITE_CMD, Value::In(&number)));
-        attrs.push(Attr::new(ioctl::device::invoke_write::CORE_IN, Value::In(request)));
+        attrs.push(Attr::new(
+            ioctl::device::invoke_write::WRITE_CMD,
+            Value::In(&number),
+        ));
+        attrs.push(Attr::new(
+            ioctl::device::invoke_write::CORE_IN,
+            Value::In(request),
+        ));
         if !response.is_empty() {
-            attrs.push(Attr::new(ioctl::device::invoke_write::CORE_OUT, Value::Out(response)));
+            attrs.push(Attr::new(
+                ioctl::device::invoke_write::CORE_OUT,
+                Value::Out(response),
+            ));
         }
         if !driver.input.is_empty() {
             attrs.push(Attr::new(ioctl::UHW_IN, Value::In(driver.input)));
@@ -70,6 +79,10 @@ impl Context {
         if !driver.output.is_empty() {
             attrs.push(Attr::new(ioctl::UHW_OUT, Value::Out(driver.output)));
         }
-        self.method(ioctl::object::DEVICE, ioctl::device::INVOKE_WRITE, &mut attrs)
+        self.method(
+            ioctl::object::DEVICE,
+            ioctl::device::INVOKE_WRITE,
+            &mut attrs,
+        )
     }
 }

@@ -36,7 +36,9 @@ impl Context {
         require_supported(device)?;
         let kernel = device.registry.kernel();
         let path = Path::new("/dev/infiniband").join(&device.node);
-        let fd = kernel.open(&path).map_err(|error| explain_open(&path, device, &error))?;
+        let fd = kernel
+            .open(&path)
+            .map_err(|error| explain_open(&path, device, &error))?;
         check_node(&**kernel, fd.as_fd(), &path, device)?;
         let context = Self(Arc::new(ContextInner {
             device: device.clone(),
@@ -61,8 +63,14 @@ impl Context {
             ioctl::object::DEVICE,
             ioctl::device::GET_CONTEXT,
             &mut [
-                Attr::new(ioctl::device::get_context::NUM_COMP_VECTORS, Value::Out(&mut vectors)),
-                Attr::new(ioctl::device::get_context::CORE_SUPPORT, Value::Out(&mut support)),
+                Attr::new(
+                    ioctl::device::get_context::NUM_COMP_VECTORS,
+                    Value::Out(&mut vectors),
+                ),
+                Attr::new(
+                    ioctl::device::get_context::CORE_SUPPORT,
+                    Value::Out(&mut support),
+                ),
             ],
         )
     }
@@ -106,7 +114,11 @@ impl Context {
     /// The handle of the shared protection domain, made by `alloc` at first use.
     pub(crate) fn default_pd_handle(&self, alloc: impl FnOnce() -> Result<u32>) -> Result<u32> {
         // Held while making it, so that two threads at first use get the same.
-        let mut default = self.0.default_pd.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut default = self
+            .0
+            .default_pd
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         match *default {
             Some(handle) => Ok(handle),
             None => Ok(*default.insert(alloc()?)),
@@ -155,7 +167,15 @@ impl Context {
     ) -> io::Result<()> {
         self.check_own()?;
         let driver_id = self.0.device.driver.id();
-        self.kernel().ioctl_command(self.fd(), IoctlCommand { object, method, driver_id, attrs })
+        self.kernel().ioctl_command(
+            self.fd(),
+            IoctlCommand {
+                object,
+                method,
+                driver_id,
+                attrs,
+            },
+        )
     }
 }
 
@@ -166,19 +186,19 @@ fn require_supported(device: &Device) -> Result<()> {
         other => Err(Error::new(
             "open_device",
             ErrorKind::NotSupported,
-            format!("{} ({other}) is not supported by this crate yet", device.name),
+            format!(
+                "{} ({other}) is not supported by this crate yet",
+                device.name
+            ),
         )),
     }
 }
 
 /// A node that was replaced while we looked is not the device we were asked for.
-fn check_node(
-    kernel: &dyn Kernel,
-    fd: BorrowedFd<'_>,
-    path: &Path,
-    device: &Device,
-) -> Result<()> {
-    let found = kernel.device_number(fd).map_err(|e| Error::from_os("open_device", &e))?;
+fn check_node(kernel: &dyn Kernel, fd: BorrowedFd<'_>, path: &Path, device: &Device) -> Result<()> {
+    let found = kernel
+        .device_number(fd)
+        .map_err(|e| Error::from_os("open_device", &e))?;
     let right = match (found, device.node_number) {
         (None, _) => false,
         (Some(found), Some(expected)) => found == expected,
@@ -207,7 +227,10 @@ fn explain_open(path: &Path, device: &Device, error: &io::Error) -> Error {
             path.display()
         ),
         Some(libc::EACCES | libc::EPERM) => {
-            format!("no permission on {}: open it to the user or the group rdma", path.display())
+            format!(
+                "no permission on {}: open it to the user or the group rdma",
+                path.display()
+            )
         }
         _ => format!("{} cannot be opened", path.display()),
     };

@@ -3,9 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use rdmacm_kernel_abi::netlink::{
-    NlAttr, NlMsgHdr, NldevAttr, NldevCommand, NlmFlags, nldev_type,
-};
+use rdmacm_kernel_abi::netlink::{NlAttr, NlMsgHdr, NldevAttr, NldevCommand, NlmFlags, nldev_type};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Device, Driver, Registry, Transport};
@@ -28,10 +26,12 @@ pub(super) fn find(registry: &'static Registry, index: u32) -> Result<Device> {
         Err(error) if is_answer(&error) => None,
         // Without netlink: the list from sysfs has no indices to find it by, except when it is
         // the only one.
-        Err(_) => list_by_sysfs(registry).ok().and_then(|mut list| match list.len() {
-            1 => list.pop(),
-            _ => None,
-        }),
+        Err(_) => list_by_sysfs(registry)
+            .ok()
+            .and_then(|mut list| match list.len() {
+                1 => list.pop(),
+                _ => None,
+            }),
     };
     device.ok_or_else(|| {
         Error::new(
@@ -44,7 +44,10 @@ pub(super) fn find(registry: &'static Registry, index: u32) -> Result<Device> {
 
 /// Whether netlink is there and says that the device, or its verbs interface, is not.
 fn is_answer(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODEV | libc::EOPNOTSUPP))
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINVAL | libc::ENODEV | libc::EOPNOTSUPP)
+    )
 }
 
 fn list_by_netlink(registry: &'static Registry) -> io::Result<Vec<Device>> {
@@ -55,8 +58,12 @@ fn list_by_netlink(registry: &'static Registry) -> io::Result<Vec<Device>> {
         indices.extend(index.and_then(|(_, value)| number::<u32>(value)));
     })?;
     // A device without verbs, or removed meanwhile, has no character device and is left out.
-    let found = indices.into_iter().filter_map(|index| Properties::ask(registry, index).ok());
-    Ok(found.filter_map(|properties| properties.into_device(registry)).collect())
+    let found = indices
+        .into_iter()
+        .filter_map(|index| Properties::ask(registry, index).ok());
+    Ok(found
+        .filter_map(|properties| properties.into_device(registry))
+        .collect())
 }
 
 /// What netlink says of a device and its character device.
@@ -82,10 +89,15 @@ impl Properties {
         requests.extend(request(
             NldevCommand::GET_CHARDEV,
             NlmFlags::empty(),
-            &[(NldevAttr::CHARDEV_TYPE, b"uverbs\0"), (NldevAttr::DEV_INDEX, index.as_bytes())],
+            &[
+                (NldevAttr::CHARDEV_TYPE, b"uverbs\0"),
+                (NldevAttr::DEV_INDEX, index.as_bytes()),
+            ],
         ));
         let mut found = Self::default();
-        registry.kernel().netlink(&requests, 2, &mut |_, payload| found.add(payload))?;
+        registry
+            .kernel()
+            .netlink(&requests, 2, &mut |_, payload| found.add(payload))?;
         Ok(found)
     }
 
@@ -137,7 +149,13 @@ fn request(command: NldevCommand, flags: NlmFlags, attributes: &[(NldevAttr, &[u
     .to_vec();
     for (kind, value) in attributes {
         let nla_len = (size_of::<NlAttr>() + value.len()) as u16;
-        message.extend(NlAttr { nla_len, nla_type: kind.0 }.as_bytes());
+        message.extend(
+            NlAttr {
+                nla_len,
+                nla_type: kind.0,
+            }
+            .as_bytes(),
+        );
         message.extend(*value);
         message.resize(message.len().next_multiple_of(4), 0);
     }
@@ -163,7 +181,10 @@ fn number<T: FromBytes>(value: &[u8]) -> Option<T> {
 }
 
 fn text(value: &[u8]) -> Option<String> {
-    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    let end = value
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(value.len());
     String::from_utf8(value[..end].to_vec()).ok()
 }
 
@@ -173,22 +194,20 @@ fn list_by_sysfs(registry: &'static Registry) -> Result<Vec<Device>> {
         Ok(nodes) => nodes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => {
-            return Err(Error::from_os(OPERATION, &error).because(
-                "neither RDMA netlink nor /sys/class/infiniband_verbs can be read",
-            ));
+            return Err(Error::from_os(OPERATION, &error)
+                .because("neither RDMA netlink nor /sys/class/infiniband_verbs can be read"));
         }
     };
     nodes.retain(|node| node.starts_with("uverbs"));
     nodes.sort();
-    Ok(nodes.into_iter().filter_map(|node| device_from_sysfs(registry, folder, node)).collect())
+    Ok(nodes
+        .into_iter()
+        .filter_map(|node| device_from_sysfs(registry, folder, node))
+        .collect())
 }
 
 /// One device; `None` when it goes away while its files are read.
-fn device_from_sysfs(
-    registry: &'static Registry,
-    folder: &Path,
-    node: String,
-) -> Option<Device> {
+fn device_from_sysfs(registry: &'static Registry, folder: &Path, node: String) -> Option<Device> {
     let read = |path: &Path| registry.kernel().read_file(path).ok();
     let own = folder.join(&node);
     let name = read(&own.join("ibdev"))?;
@@ -196,16 +215,18 @@ fn device_from_sysfs(
     let node_type = read(&device.join("node_type"))?;
     let is_ethernet = read(&device.join("ports/1/link_layer")).as_deref() == Some("Ethernet");
     let guid = read(&device.join("node_guid"))?.replace(':', "");
-    let (major, minor) = read(&own.join("dev"))
-        .and_then(|dev| {
-            let (major, minor) = dev.split_once(':')?;
-            Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
-        })?;
+    let (major, minor) = read(&own.join("dev")).and_then(|dev| {
+        let (major, minor) = dev.split_once(':')?;
+        Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
+    })?;
     Some(Device {
         registry,
         index: None,
         node_guid: u64::from_str_radix(&guid, 16).ok()?,
-        transport: Transport::new(node_type.split(':').next()?.trim().parse().ok()?, is_ethernet),
+        transport: Transport::new(
+            node_type.split(':').next()?.trim().parse().ok()?,
+            is_ethernet,
+        ),
         driver: driver_by_name(&name),
         name,
         node,
@@ -216,10 +237,14 @@ fn device_from_sysfs(
 /// sysfs does not tell the driver; its devices' usual names do. A wrong guess is refused by the
 /// kernel at the first command.
 fn driver_by_name(name: &str) -> Driver {
-    [("rxe", Driver::Rxe), ("siw", Driver::Siw), ("mlx5", Driver::Mlx5)]
-        .into_iter()
-        .find(|(prefix, _)| name.starts_with(prefix))
-        .map_or(Driver::Other(0), |(_, driver)| driver)
+    [
+        ("rxe", Driver::Rxe),
+        ("siw", Driver::Siw),
+        ("mlx5", Driver::Mlx5),
+    ]
+    .into_iter()
+    .find(|(prefix, _)| name.starts_with(prefix))
+    .map_or(Driver::Other(0), |(_, driver)| driver)
 }
 
 #[cfg(test)]
@@ -235,7 +260,11 @@ mod tests {
 
     #[test]
     fn requests_are_padded_and_counted() {
-        let message = request(NldevCommand::GET_CHARDEV, NlmFlags::empty(), &[(NldevAttr::CHARDEV_TYPE, b"uverbs\0")]);
+        let message = request(
+            NldevCommand::GET_CHARDEV,
+            NlmFlags::empty(),
+            &[(NldevAttr::CHARDEV_TYPE, b"uverbs\0")],
+        );
         assert_eq!(message.len(), 16 + 4 + 8);
         assert_eq!(message[..4], 28u32.to_ne_bytes());
         let parsed: Vec<_> = attributes(&message[16..]).collect();
@@ -244,7 +273,13 @@ mod tests {
 
     #[test]
     fn malformed_attributes_end_the_list() {
-        for garbage in [&[][..], &[1], &[0, 0, 1, 0], &[3, 0, 1, 0], &[200, 0, 1, 0, 9]] {
+        for garbage in [
+            &[][..],
+            &[1],
+            &[0, 0, 1, 0],
+            &[3, 0, 1, 0],
+            &[200, 0, 1, 0, 9],
+        ] {
             assert_eq!(attributes(garbage).count(), 0, "{garbage:?}");
         }
     }

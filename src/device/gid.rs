@@ -122,8 +122,10 @@ impl Context {
         indices
             .into_iter()
             .map(|index| {
-                let text =
-                    self.kernel().read_file(&folder.join(index.to_string())).map_err(failed)?;
+                let text = self
+                    .kernel()
+                    .read_file(&folder.join(index.to_string()))
+                    .map_err(failed)?;
                 u16::from_str_radix(text.trim_start_matches("0x"), 16).map_err(|_| {
                     Error::from_errno("query_pkey", libc::EBADMSG)
                         .because(format!("{text:?} is not a P_Key"))

@@ -19,12 +19,12 @@ mod tests;
 use std::fmt;
 
 pub use async_event::{AsyncEvent, AsyncEvents};
+pub(crate) use command::DriverData;
 pub use context::Context;
 pub use gid::{Gid, GidEntry, GidType};
+pub(crate) use object::{KernelObject, ObjectKind};
 pub use port::{LinkLayer, Mtu, PortAttr, PortState};
 pub use query::DeviceAttr;
-pub(crate) use command::DriverData;
-pub(crate) use object::{KernelObject, ObjectKind};
 pub(crate) use registry::Registry;
 
 use crate::error::Result;
@@ -53,7 +53,10 @@ pub fn devices() -> Result<Vec<Device>> {
 pub(crate) fn served_addresses(registry: &'static Registry) -> Option<String> {
     let devices = discovery::list(registry).unwrap_or_default();
     let described = devices.iter().map(|device| {
-        let gids = device.open().and_then(|context| context.gids()).unwrap_or_default();
+        let gids = device
+            .open()
+            .and_then(|context| context.gids())
+            .unwrap_or_default();
         let ips = gids.iter().filter(|entry| entry.kind == GidType::RoceV2);
         let texts: Vec<String> = ips.map(|entry| entry.gid.to_ip().to_string()).collect();
         format!("{} ({})", device.name(), texts.join(", "))

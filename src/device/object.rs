@@ -62,7 +62,13 @@ impl KernelObject {
         handle: u32,
         parents: Vec<Arc<KernelObject>>,
     ) -> Self {
-        Self { kind, context: context.clone(), handle, alive: Mutex::new(true), parents }
+        Self {
+            kind,
+            context: context.clone(),
+            handle,
+            alive: Mutex::new(true),
+            parents,
+        }
     }
 
     pub(crate) fn handle(&self) -> u32 {

@@ -93,15 +93,22 @@ impl Context {
             ioctl::object::DEVICE,
             ioctl::device::QUERY_PORT,
             &mut [
-                Attr::new(ioctl::device::query_port::PORT_NUM, Value::In(number.as_bytes())),
-                Attr::new(ioctl::device::query_port::RESP, Value::Out(response.as_mut_bytes())),
+                Attr::new(
+                    ioctl::device::query_port::PORT_NUM,
+                    Value::In(number.as_bytes()),
+                ),
+                Attr::new(
+                    ioctl::device::query_port::RESP,
+                    Value::Out(response.as_mut_bytes()),
+                ),
             ],
         )
         .map_err(|error| {
             let described = Error::from_os("query_port", &error);
             match error.raw_os_error() {
-                Some(libc::EINVAL) => described
-                    .because(format!("{} has no port {port}", self.device().name())),
+                Some(libc::EINVAL) => {
+                    described.because(format!("{} has no port {port}", self.device().name()))
+                }
                 _ => described,
             }
         })?;

@@ -84,6 +84,9 @@ fn clamp(depth: u32) -> u8 {
 mod tests {
     #[test]
     fn a_depth_of_256_is_not_zero() {
-        assert_eq!([0, 128, 255, 256, u32::MAX].map(super::clamp), [0, 128, 255, 255, 255]);
+        assert_eq!(
+            [0, 128, 255, 256, u32::MAX].map(super::clamp),
+            [0, 128, 255, 255, 255]
+        );
     }
 }

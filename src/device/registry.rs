@@ -16,7 +16,10 @@ pub(crate) struct Registry {
 
 impl Registry {
     fn new(kernel: Arc<dyn Kernel>) -> Self {
-        Self { kernel, contexts: Mutex::new(Vec::new()) }
+        Self {
+            kernel,
+            contexts: Mutex::new(Vec::new()),
+        }
     }
 
     /// The registry of the running kernel.
@@ -25,8 +28,7 @@ impl Registry {
         if let Some(twin) = STAND_IN.get() {
             return twin;
         }
-        static RUNNING: LazyLock<Registry> =
-            LazyLock::new(|| Registry::new(sys::running_kernel()));
+        static RUNNING: LazyLock<Registry> = LazyLock::new(|| Registry::new(sys::running_kernel()));
         &RUNNING
     }
 
@@ -36,7 +38,10 @@ impl Registry {
         // Kept where leak checkers see it.
         static TWINS: Mutex<Vec<&'static Registry>> = Mutex::new(Vec::new());
         let registry: &'static Self = Box::leak(Box::new(Self::new(twin)));
-        TWINS.lock().unwrap_or_else(PoisonError::into_inner).push(registry);
+        TWINS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(registry);
         registry
     }
 
@@ -55,7 +60,10 @@ impl Registry {
         // Held while opening, so that two threads at first use get the same context.
         let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
         contexts.retain(|context| context.strong_count() > 0);
-        let known = contexts.iter().filter_map(Weak::upgrade).map(Context::from_inner);
+        let known = contexts
+            .iter()
+            .filter_map(Weak::upgrade)
+            .map(Context::from_inner);
         if let Some(context) = known.into_iter().find(|known| known.is_of(device)) {
             return Ok(context);
         }
@@ -72,9 +80,7 @@ impl Registry {
                 .iter()
                 .filter_map(Weak::upgrade)
                 .map(Context::from_inner)
-                .find(|context| {
-                    !context.is_inherited() && context.device().index() == Some(index)
-                })
+                .find(|context| !context.is_inherited() && context.device().index() == Some(index))
         };
         match open {
             Some(context) => Ok(context),

@@ -9,9 +9,7 @@ use crate::cm::{CmId, Event, EventChannel};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Completion, PostError, RemoteAddress, Segment};
 use crate::sys::{Deadline, wait_readable};
-use crate::verbs::{
-    Access, Batch, Buffer, Cq, Pd, Qp, QpCapabilities, RecvHalf, SendHalf,
-};
+use crate::verbs::{Access, Batch, Buffer, Cq, Pd, Qp, QpCapabilities, RecvHalf, SendHalf};
 
 /// A connection with its queue pair, completion queue and event channel.
 ///
@@ -32,6 +30,7 @@ pub struct Connection {
     /// Messages that [`Connection::send`] gave up waiting for, by the number of their request. The
     /// device may still read them.
     under_way: Vec<(u64, Buffer)>,
+    private_data: Vec<u8>,
     /// Number of the request that a waiting call posted last.
     waited_for: u64,
     /// Completions that came while a call waited for another one.
@@ -85,6 +84,7 @@ impl Connection {
             capabilities,
             scratch: None,
             under_way: Vec::new(),
+            private_data: Vec::new(),
             waited_for: 0,
             set_aside: SetAside::default(),
             timeout: None,
@@ -110,6 +110,16 @@ impl Connection {
     /// The peer's address.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.id.peer_addr()
+    }
+
+    /// The private data that the peer sent when the connection was made: at least that, since
+    /// InfiniBand and RoCE pad it with zeros.
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    pub(super) fn set_private_data(&mut self, bytes: &[u8]) {
+        self.private_data = bytes.to_vec();
     }
 
     /// The protection domain, for registering memory.
@@ -266,7 +276,8 @@ impl Connection {
 
     /// Waits for the request that a waiting call has posted.
     fn wait_for_own(&mut self, operation: &'static str) -> Result<()> {
-        self.wait_for(Wanted::Own(self.own_number()), operation).map(drop)
+        self.wait_for(Wanted::Own(self.own_number()), operation)
+            .map(drop)
     }
 
     /// Number of the request that a waiting call posted last, as the completion has it.
@@ -352,14 +363,17 @@ impl Connection {
         None
     }
 
-    /// A failure is an error; one that comes from the connection's end is told as that.
+    /// A failure is an error, and ends the connection: its queue pair does no more. One that comes
+    /// from the connection's end is told as that.
     fn judge(&mut self, operation: &'static str, completion: Completion) -> Result<Completion> {
-        let Err(failure) = completion.result() else { return Ok(completion) };
+        let Err(failure) = completion.result() else {
+            return Ok(completion);
+        };
         self.take_events()?;
-        if let Some(ended) = &self.ended {
-            return Err(ended.clone());
-        }
-        Err(Error::new(operation, ErrorKind::WorkFailed, failure.to_string()))
+        let ended = self.ended.get_or_insert_with(|| {
+            Error::new(operation, ErrorKind::WorkFailed, failure.to_string())
+        });
+        Err(ended.clone())
     }
 
     /// Waits until a completion or an event of the connection comes.

@@ -100,7 +100,10 @@ impl Connector {
 
 /// What is left of the time, for the kernel, which wants at least a millisecond.
 fn left(deadline: Deadline) -> Duration {
-    deadline.remaining().unwrap_or(Duration::MAX).max(Duration::from_millis(1))
+    deadline
+        .remaining()
+        .unwrap_or(Duration::MAX)
+        .max(Duration::from_millis(1))
 }
 
 /// Turns a name into addresses with the system's resolver.

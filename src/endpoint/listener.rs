@@ -63,7 +63,11 @@ impl Listener {
         let id = channel.create_id(PortSpace::Tcp)?;
         id.bind_addr(address)?;
         id.listen(BACKLOG)?;
-        Ok(Self { id, channel, settings })
+        Ok(Self {
+            id,
+            channel,
+            settings,
+        })
     }
 
     /// The address that the listener listens on.
@@ -98,7 +102,10 @@ impl Listener {
                 .map_err(|error| deadline.as_a_whole("accept", error))?;
             match event {
                 Event::ConnectRequest(request) => {
-                    return Ok(Incoming { request, settings: self.settings.clone() });
+                    return Ok(Incoming {
+                        request,
+                        settings: self.settings.clone(),
+                    });
                 }
                 Event::DeviceRemoval(event) => {
                     return Err(Event::DeviceRemoval(event).into_error("accept"));
@@ -159,8 +166,10 @@ impl Incoming {
     pub fn prepare(self) -> Result<Prepared> {
         let deadline = Deadline::after(Some(self.settings.connect_timeout));
         let channel = EventChannel::open()?;
-        let id = self.request.into_id();
+        let id = self.request.id().clone();
         id.migrate(&channel)?;
-        Prepared::new(channel, id, &self.settings, Side::Passive, deadline)
+        let mut prepared = Prepared::new(channel, id, &self.settings, Side::Passive, deadline)?;
+        prepared.set_private_data(&self.request.connection().private_data);
+        Ok(prepared)
     }
 }

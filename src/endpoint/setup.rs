@@ -37,7 +37,10 @@ impl Prepared {
         let completions = context.private_completion_channel()?;
         // Devices round depths up, to less than twice what was asked for.
         let room = (settings.send_depth.saturating_add(settings.recv_depth)).saturating_mul(2);
-        let cq = context.completion_queue(room).channel(&completions).build()?;
+        let cq = context
+            .completion_queue(room)
+            .channel(&completions)
+            .build()?;
         let qp = id.create_qp(
             &QpAttr::new(&pd)
                 .send_cq(&cq)
@@ -48,9 +51,17 @@ impl Prepared {
                 .max_recv_sge(settings.segments)
                 .max_inline_data(settings.max_inline),
         )?;
-        let connection =
-            Connection::new(channel, id, pd, cq, qp, settings.spin);
-        Ok(Self { connection, settings: settings.clone(), side, deadline })
+        let connection = Connection::new(channel, id, pd, cq, qp, settings.spin);
+        Ok(Self {
+            connection,
+            settings: settings.clone(),
+            side,
+            deadline,
+        })
+    }
+
+    pub(super) fn set_private_data(&mut self, bytes: &[u8]) {
+        self.connection.set_private_data(bytes);
     }
 
     /// As [`Connection::alloc`].
@@ -85,7 +96,7 @@ impl Prepared {
     /// # Errors
     ///
     /// Rejection, no answer in time, and what [`CmId::connect`] and [`CmId::accept`] refuse.
-    pub fn establish(self) -> Result<Connection> {
+    pub fn establish(mut self) -> Result<Connection> {
         let id = self.connection.id();
         let operation = match self.side {
             Side::Active => {
@@ -98,7 +109,11 @@ impl Prepared {
             }
         };
         let wanted = |event: &Event| matches!(event, Event::Established(_));
-        expect(self.connection.channel(), operation, self.deadline, wanted)?;
+        let event = expect(self.connection.channel(), operation, self.deadline, wanted)?;
+        if let (Side::Active, Some(answer)) = (self.side, event.content()) {
+            self.connection
+                .set_private_data(&answer.connection().private_data);
+        }
         Ok(self.connection)
     }
 }

@@ -82,7 +82,10 @@ impl Success<'_> {
 
     /// The immediate data that came with a received message, as the number the peer posted.
     pub fn immediate(&self) -> Option<u32> {
-        let received = matches!(self.opcode(), Opcode::Receive | Opcode::ReceiveWriteImmediate);
+        let received = matches!(
+            self.opcode(),
+            Opcode::Receive | Opcode::ReceiveWriteImmediate
+        );
         let flagged = self.0.wc_flags & uverbs::WcFlags::WITH_IMM.bits() != 0;
         // The field holds the bytes of the wire, which is big-endian.
         (received && flagged).then(|| u32::from_be(self.0.ex))
@@ -281,6 +284,10 @@ mod tests {
         wc.0.wc_flags = uverbs::WcFlags::WITH_IMM.bits();
         assert_eq!(wc.result().unwrap().immediate(), Some(0x0102_0304));
         wc.0.opcode = WcOpcode::SEND.0;
-        assert_eq!(wc.result().unwrap().immediate(), None, "the sender's own completion");
+        assert_eq!(
+            wc.result().unwrap().immediate(),
+            None,
+            "the sender's own completion"
+        );
     }
 }

@@ -17,4 +17,4 @@ mod tests;
 
 pub use completion::{Completion, CompletionStatus, Failure, Opcode, Success};
 pub(crate) use request::{Operation, Payload, Request};
-pub use request::{PostError, RemoteAddress, SendFlags, Segment};
+pub use request::{PostError, RemoteAddress, Segment, SendFlags};

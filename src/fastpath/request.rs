@@ -27,12 +27,20 @@ impl Segment {
     /// registered under `lkey`, and the program must not hold references to it that contradict
     /// what the device does: none to memory the device writes, no mutable ones to memory it reads.
     pub unsafe fn from_raw(address: u64, length: u32, lkey: u32) -> Self {
-        Self { address, length, lkey }
+        Self {
+            address,
+            length,
+            lkey,
+        }
     }
 
     /// A segment of a buffer that this crate owns.
     pub(crate) fn of_buffer(address: u64, length: u32, lkey: u32) -> Self {
-        Self { address, length, lkey }
+        Self {
+            address,
+            length,
+            lkey,
+        }
     }
 
     /// Number of bytes.
@@ -58,7 +66,10 @@ pub struct RemoteAddress {
 impl RemoteAddress {
     /// The place `offset` bytes further on (wrapping, as addresses do).
     pub fn at(self, offset: u64) -> Self {
-        Self { address: self.address.wrapping_add(offset), ..self }
+        Self {
+            address: self.address.wrapping_add(offset),
+            ..self
+        }
     }
 }
 
@@ -217,6 +228,9 @@ impl From<PostError> for std::io::Error {
 
 /// The bytes of a message made of `segments`.
 pub(super) fn total_length(segments: &[Segment]) -> Result<u32, PostError> {
-    let total: u64 = segments.iter().map(|segment| u64::from(segment.length)).sum();
+    let total: u64 = segments
+        .iter()
+        .map(|segment| u64::from(segment.length))
+        .sum();
     u32::try_from(total).map_err(|_| PostError::MessageTooLong)
 }

@@ -46,7 +46,10 @@ impl Ring {
         // and never changes them.
         let (log2_slot_size, mask) = unsafe {
             let header = base.cast::<QueueHeader>().as_ptr();
-            ((&raw const (*header).log2_elem_size).read(), (&raw const (*header).index_mask).read())
+            (
+                (&raw const (*header).log2_elem_size).read(),
+                (&raw const (*header).index_mask).read(),
+            )
         };
         let slots = u64::from(mask) + 1;
         let fits = log2_slot_size < 32
@@ -59,7 +62,12 @@ impl Ring {
                  or elements of {least_slot_size} bytes"
             )));
         }
-        Ok(Self { base, log2_slot_size, mask, _mapping: mapping })
+        Ok(Self {
+            base,
+            log2_slot_size,
+            mask,
+            _mapping: mapping,
+        })
     }
 
     fn producer_index(&self) -> &AtomicU32 {
@@ -82,7 +90,10 @@ impl Ring {
     fn slot(&self, index: u32) -> NonNull<u8> {
         let index = (index & self.mask) as usize;
         // SAFETY: `new` checked that `mask + 1` slots lie in the mapping behind the header.
-        unsafe { self.base.add(size_of::<QueueHeader>() + (index << self.log2_slot_size)) }
+        unsafe {
+            self.base
+                .add(size_of::<QueueHeader>() + (index << self.log2_slot_size))
+        }
     }
 }
 
@@ -103,7 +114,12 @@ impl Producer {
         let ring = Ring::new(mapping, least_slot_size)?;
         let next = ring.producer_index().load(Ordering::Relaxed) & ring.mask;
         let consumed = ring.consumer_index().load(Ordering::Relaxed) & ring.mask;
-        Ok(Self { ring, next, published: next, consumed })
+        Ok(Self {
+            ring,
+            next,
+            published: next,
+            consumed,
+        })
     }
 
     /// How many elements fit the ring.
@@ -149,7 +165,9 @@ impl Producer {
     pub(super) fn publish(&mut self) {
         // Release: the elements are in memory before the index that covers them. On x86-64 an
         // ordinary store, on aarch64 `stlr`; the kernel loads with acquire.
-        self.ring.producer_index().store(self.next, Ordering::Release);
+        self.ring
+            .producer_index()
+            .store(self.next, Ordering::Release);
         self.published = self.next;
     }
 
@@ -181,7 +199,11 @@ impl Consumer {
     /// Calls `take` with each full slot in order, at most `limit` of them, then gives them back to
     /// the kernel. Returns how many there were.
     #[inline]
-    pub(super) fn drain(&mut self, limit: usize, mut take: impl FnMut(usize, NonNull<u8>)) -> usize {
+    pub(super) fn drain(
+        &mut self,
+        limit: usize,
+        mut take: impl FnMut(usize, NonNull<u8>),
+    ) -> usize {
         // Acquire pairs with the kernel's release: the elements are in memory before the index
         // that covers them. Masked at once, so that no value leads outside the ring.
         let produced = self.ring.producer_index().load(Ordering::Acquire) & self.ring.mask;
@@ -193,7 +215,9 @@ impl Consumer {
         }
         if taken > 0 {
             // Release: the elements are copied out before the kernel may overwrite them.
-            self.ring.consumer_index().store(self.next, Ordering::Release);
+            self.ring
+                .consumer_index()
+                .store(self.next, Ordering::Release);
         }
         taken
     }

@@ -46,7 +46,12 @@ impl SendQueue {
         let ring = Producer::new(mapping, size_of::<rxe::SendWqe>() + payload)?;
         let room = ring.slot_size() - size_of::<rxe::SendWqe>();
         debug_assert!(payload <= room);
-        Ok(Self { ring, doorbell, max_segments, max_inline })
+        Ok(Self {
+            ring,
+            doorbell,
+            max_segments,
+            max_inline,
+        })
     }
 
     /// How many requests fit.
@@ -78,7 +83,10 @@ impl SendQueue {
             }
         };
         let depth = self.ring.depth();
-        let slot = self.ring.free_slot().ok_or(PostError::QueueFull { depth })?;
+        let slot = self
+            .ring
+            .free_slot()
+            .ok_or(PostError::QueueFull { depth })?;
         let (opcode, immediate, remote) = encode(request.operation);
         let wqe = slot.cast::<rxe::SendWqe>().as_ptr();
         // SAFETY: the slot is ours until `advance` and `publish`; `new` checked that it holds a
@@ -117,7 +125,9 @@ impl SendQueue {
             return Ok(());
         }
         self.ring.publish();
-        self.doorbell.ring().map_err(|errno| PostError::Doorbell { errno })
+        self.doorbell
+            .ring()
+            .map_err(|errno| PostError::Doorbell { errno })
     }
 }
 
@@ -128,9 +138,11 @@ fn encode(operation: Operation) -> (u32, u32, (u64, u32)) {
         Operation::Send => (WrOpcode::SEND, 0, (0, 0)),
         Operation::SendImmediate(data) => (WrOpcode::SEND_WITH_IMM, data.to_be(), (0, 0)),
         Operation::Write(to) => (WrOpcode::RDMA_WRITE, 0, (to.address, to.rkey)),
-        Operation::WriteImmediate(to, data) => {
-            (WrOpcode::RDMA_WRITE_WITH_IMM, data.to_be(), (to.address, to.rkey))
-        }
+        Operation::WriteImmediate(to, data) => (
+            WrOpcode::RDMA_WRITE_WITH_IMM,
+            data.to_be(),
+            (to.address, to.rkey),
+        ),
         Operation::Read(from) => (WrOpcode::RDMA_READ, 0, (from.address, from.rkey)),
     };
     (opcode.0, immediate, remote)
@@ -138,7 +150,12 @@ fn encode(operation: Operation) -> (u32, u32, (u64, u32)) {
 
 #[inline]
 fn dma(length: u32, num_sge: u32) -> rxe::DmaInfo {
-    rxe::DmaInfo { length, resid: length, num_sge, ..Default::default() }
+    rxe::DmaInfo {
+        length,
+        resid: length,
+        num_sge,
+        ..Default::default()
+    }
 }
 
 /// Writes the segments or the inline bytes.
@@ -152,7 +169,11 @@ unsafe fn write_payload(to: NonNull<u8>, payload: Payload<'_>) {
         Payload::Segments(segments) => {
             let to = to.cast::<rxe::Sge>();
             for (index, segment) in segments.iter().enumerate() {
-                let Segment { address: addr, length, lkey } = *segment;
+                let Segment {
+                    address: addr,
+                    length,
+                    lkey,
+                } = *segment;
                 // SAFETY: the caller vouches for the room.
                 unsafe { to.add(index).write(rxe::Sge { addr, length, lkey }) };
             }
@@ -184,13 +205,19 @@ impl Doorbell {
             in_words: (Self::LENGTH / 4) as u16,
             out_words: (size_of::<uverbs::PostSendResp>() / 4) as u16,
         };
-        let body =
-            uverbs::PostSend { qp_handle, wqe_size: Self::WQE_SIZE, ..Default::default() };
+        let body = uverbs::PostSend {
+            qp_handle,
+            wqe_size: Self::WQE_SIZE,
+            ..Default::default()
+        };
         let mut command = [0; Self::LENGTH];
         let (head, tail) = command.split_at_mut(size_of_val(&header));
         head.copy_from_slice(header.as_bytes());
         tail.copy_from_slice(body.as_bytes());
-        Self { context: context.clone(), command }
+        Self {
+            context: context.clone(),
+            command,
+        }
     }
 
     /// Rings; the errno when the kernel refuses. Repeated when a signal interrupts it.
@@ -202,7 +229,11 @@ impl Doorbell {
                 response: Some((size_of::<uverbs::CmdHeader>(), &mut response)),
                 indirect: None,
             };
-            match self.context.kernel().write_command(self.context.fd(), command) {
+            match self
+                .context
+                .kernel()
+                .write_command(self.context.fd(), command)
+            {
                 Ok(()) => return Ok(()),
                 Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
                     libc::EINTR => {}
@@ -223,9 +254,11 @@ pub(crate) struct RecvQueue {
 impl RecvQueue {
     /// Takes the ring over. `max_segments` is what the kernel granted.
     pub(crate) fn new(mapping: Arc<Mapping>, max_segments: u32) -> Result<Self, Error> {
-        let element =
-            size_of::<rxe::RecvWqe>() + max_segments as usize * size_of::<rxe::Sge>();
-        Ok(Self { ring: Producer::new(mapping, element)?, max_segments })
+        let element = size_of::<rxe::RecvWqe>() + max_segments as usize * size_of::<rxe::Sge>();
+        Ok(Self {
+            ring: Producer::new(mapping, element)?,
+            max_segments,
+        })
     }
 
     /// How many receives fit.
@@ -244,7 +277,10 @@ impl RecvQueue {
         }
         let length = total_length(segments)?;
         let depth = self.ring.depth();
-        let slot = self.ring.free_slot().ok_or(PostError::QueueFull { depth })?;
+        let slot = self
+            .ring
+            .free_slot()
+            .ok_or(PostError::QueueFull { depth })?;
         let wqe = rxe::RecvWqe {
             wr_id,
             dma: dma(length, segments.len() as u32),
@@ -254,7 +290,10 @@ impl RecvQueue {
         // with `max_segments` segments behind it; aligned as for the send queue.
         unsafe {
             slot.cast::<rxe::RecvWqe>().write(wqe);
-            write_payload(slot.add(size_of::<rxe::RecvWqe>()), Payload::Segments(segments));
+            write_payload(
+                slot.add(size_of::<rxe::RecvWqe>()),
+                Payload::Segments(segments),
+            );
         }
         self.ring.advance();
         self.ring.publish();
@@ -271,7 +310,9 @@ pub(crate) struct CompletionQueue {
 impl CompletionQueue {
     /// Takes the ring over.
     pub(crate) fn new(mapping: Arc<Mapping>) -> Result<Self, Error> {
-        Ok(Self { ring: Consumer::new(mapping, size_of::<uverbs::Wc>())? })
+        Ok(Self {
+            ring: Consumer::new(mapping, size_of::<uverbs::Wc>())?,
+        })
     }
 
     /// How many completions fit.

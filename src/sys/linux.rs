@@ -37,7 +37,11 @@ impl Kernel for Linux {
     }
 
     fn write_command(&self, fd: BorrowedFd<'_>, command: WriteCommand<'_>) -> io::Result<()> {
-        let WriteCommand { request, response, indirect } = command;
+        let WriteCommand {
+            request,
+            response,
+            indirect,
+        } = command;
         if let Some((offset, buffer)) = response {
             put_address(request, offset, buffer.as_mut_ptr() as u64);
         }
@@ -57,7 +61,13 @@ impl Kernel for Linux {
         // SAFETY: the packet has the kernel's layout: a header that counts the attributes behind
         // it. Each attribute points to a slice that `command` borrows for this call, with that
         // slice's length, and the output slices are borrowed mutably.
-        let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::Ioctl::from(ioctl::VERBS_IOCTL), &mut packet) };
+        let result = unsafe {
+            libc::ioctl(
+                fd.as_raw_fd(),
+                libc::Ioctl::from(ioctl::VERBS_IOCTL),
+                &mut packet,
+            )
+        };
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -107,7 +117,12 @@ impl Kernel for Linux {
         each: &mut dyn FnMut(u16, &[u8]),
     ) -> io::Result<()> {
         let socket = rdma_netlink_socket()?;
-        sendto(socket.as_raw_fd(), requests, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+        sendto(
+            socket.as_raw_fd(),
+            requests,
+            &NetlinkAddr::new(0, 0),
+            MsgFlags::empty(),
+        )?;
         while count > 0 {
             for datagram in receive(socket.as_fd())? {
                 let answered = each_netlink_message(&datagram, each)?;
@@ -139,8 +154,8 @@ fn put_address(request: &mut [u8], offset: usize, address: u64) {
 }
 
 fn map(length: usize, flags: i32, fd: RawFd, offset: u64) -> io::Result<NonNull<u8>> {
-    let offset = libc::off_t::try_from(offset)
-        .map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+    let offset =
+        libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
     // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
     let address = unsafe {
         libc::mmap(
@@ -229,11 +244,11 @@ fn each_netlink_message(
     let malformed = || io::Error::new(io::ErrorKind::InvalidData, "malformed netlink message");
     let mut answered = 0;
     while !datagram.is_empty() {
-        let (header, _) =
-            netlink::NlMsgHdr::read_from_prefix(datagram).map_err(|_| malformed())?;
+        let (header, _) = netlink::NlMsgHdr::read_from_prefix(datagram).map_err(|_| malformed())?;
         let length = header.nlmsg_len as usize;
-        let payload =
-            datagram.get(size_of::<netlink::NlMsgHdr>()..length).ok_or_else(malformed)?;
+        let payload = datagram
+            .get(size_of::<netlink::NlMsgHdr>()..length)
+            .ok_or_else(malformed)?;
         match header.nlmsg_type {
             netlink::NLMSG_ERROR => {
                 let (error, _) = i32::read_from_prefix(payload).map_err(|_| malformed())?;
@@ -263,7 +278,10 @@ struct IoctlPacket {
 
 impl IoctlPacket {
     fn encode(command: &IoctlCommand<'_, '_>) -> Self {
-        assert!(command.attrs.len() <= MAX_ATTRS, "MAX_ATTRS covers every command of the crate");
+        assert!(
+            command.attrs.len() <= MAX_ATTRS,
+            "MAX_ATTRS covers every command of the crate"
+        );
         let used = command.attrs.len();
         let mut packet = Self {
             header: ioctl::Header {

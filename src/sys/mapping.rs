@@ -51,7 +51,11 @@ impl Mapping {
         offset: u64,
     ) -> io::Result<Self> {
         let address = kernel.map_device(fd, length, offset)?;
-        Ok(Self(Range { kernel: Arc::clone(kernel), address, length }))
+        Ok(Self(Range {
+            kernel: Arc::clone(kernel),
+            address,
+            length,
+        }))
     }
 
     /// Where the mapping begins.
@@ -77,7 +81,11 @@ impl Memory {
             .checked_next_multiple_of(page_size())
             .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         let address = kernel.map_memory(length)?;
-        Ok(Self(Range { kernel: Arc::clone(kernel), address, length }))
+        Ok(Self(Range {
+            kernel: Arc::clone(kernel),
+            address,
+            length,
+        }))
     }
 
     /// Where the memory begins.

@@ -112,12 +112,8 @@ pub(crate) trait Kernel: Send + Sync + fmt::Debug {
     fn poll(&self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()>;
 
     /// Maps `length` bytes of a device at `offset`, shared, for reading and writing.
-    fn map_device(
-        &self,
-        fd: BorrowedFd<'_>,
-        length: usize,
-        offset: u64,
-    ) -> io::Result<NonNull<u8>>;
+    fn map_device(&self, fd: BorrowedFd<'_>, length: usize, offset: u64)
+    -> io::Result<NonNull<u8>>;
 
     /// Maps fresh zeroed pages that no other allocation shares.
     fn map_memory(&self, length: usize) -> io::Result<NonNull<u8>>;

@@ -18,19 +18,27 @@ pub(crate) struct Deadline {
 
 impl Deadline {
     pub(crate) fn after(timeout: Option<Duration>) -> Self {
-        Self { start: Instant::now(), timeout }
+        Self {
+            start: Instant::now(),
+            timeout,
+        }
     }
 
     /// What is left of the time: `None` when there is no limit, zero when it is over.
     pub(crate) fn remaining(&self) -> Option<Duration> {
-        self.timeout.map(|timeout| timeout.saturating_sub(self.start.elapsed()))
+        self.timeout
+            .map(|timeout| timeout.saturating_sub(self.start.elapsed()))
     }
 
     /// The error of a wait that was given what remained of this deadline. That wait ran out of the
     /// rest; what the caller set is the whole.
     pub(crate) fn as_a_whole(&self, operation: &'static str, error: Error) -> Error {
         let is_own = error.kind() == ErrorKind::TimedOut && error.errno().is_none();
-        if is_own { self.expired(operation) } else { error }
+        if is_own {
+            self.expired(operation)
+        } else {
+            error
+        }
     }
 
     /// The error of an operation that this deadline ended.

@@ -77,9 +77,14 @@ impl Buffer {
             Bound::Unbounded => Some(self.len()),
         };
         let (Some(start), Some(end)) = (start, end) else {
-            return Err(Error::invalid("slice", "the range does not fit an address space"));
+            return Err(Error::invalid(
+                "slice",
+                "the range does not fit an address space",
+            ));
         };
-        let length = end.checked_sub(start).ok_or_else(|| self.outside(start, 0))?;
+        let length = end
+            .checked_sub(start)
+            .ok_or_else(|| self.outside(start, 0))?;
         self.check(start, length)?;
         self.mr
             .segment(start, length)
@@ -147,7 +152,10 @@ impl Buffer {
     fn outside(&self, offset: usize, length: usize) -> Error {
         Error::invalid(
             "slice",
-            format!("{length} bytes from {offset} on are not in a buffer of {}", self.len()),
+            format!(
+                "{length} bytes from {offset} on are not in a buffer of {}",
+                self.len()
+            ),
         )
     }
 }

@@ -52,7 +52,10 @@ impl Context {
             .map_err(|error| Error::from_os("create_comp_channel", &error))?;
         // SAFETY: the answer to this command is a descriptor that the kernel made for us just now.
         let fd = unsafe { adopt_fd(response.fd) };
-        Ok(CompletionChannel(Arc::new(ChannelInner { fd, context: self.clone() })))
+        Ok(CompletionChannel(Arc::new(ChannelInner {
+            fd,
+            context: self.clone(),
+        })))
     }
 }
 
@@ -85,7 +88,12 @@ impl CompletionChannel {
     pub fn try_next_event(&self) -> Result<Option<CqToken>> {
         let operation = "next_cq_event";
         let mut event = uverbs::CompEventDesc::new_zeroed();
-        let read = |()| self.0.context.kernel().read(self.as_fd(), event.as_mut_bytes());
+        let read = |()| {
+            self.0
+                .context
+                .kernel()
+                .read(self.as_fd(), event.as_mut_bytes())
+        };
         match self.0.context.check_own().and_then(read) {
             Ok(length) if length == size_of_val(&event) => Ok(Some(CqToken(event.cq_handle))),
             Ok(_) => Err(Error::from_errno(operation, libc::ENODATA)),

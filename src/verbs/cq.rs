@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use rdmacm_kernel_abi::rxe;
+use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::IntoBytes;
 
 use super::CompletionChannel;
@@ -51,7 +51,12 @@ impl Context {
     /// that report to it: completions beyond its room are lost.
     #[doc(alias("ibv_create_cq", "ibv_create_cq_ex"))]
     pub fn completion_queue(&self, entries: u32) -> CqBuilder<'_> {
-        CqBuilder { context: self, entries, channel: None, vector: 0 }
+        CqBuilder {
+            context: self,
+            entries,
+            channel: None,
+            vector: 0,
+        }
     }
 }
 
@@ -76,7 +81,12 @@ impl<'a> CqBuilder<'a> {
     /// crate has no data path for.
     pub fn build(self) -> Result<Cq> {
         let operation = "create_cq";
-        let Self { context, entries, channel, vector } = self;
+        let Self {
+            context,
+            entries,
+            channel,
+            vector,
+        } = self;
         let most = context.attr()?.max_cqe();
         if entries == 0 || entries > most {
             return Err(Error::invalid(
@@ -88,7 +98,10 @@ impl<'a> CqBuilder<'a> {
             ));
         }
         if channel.is_some_and(|channel| !channel.context().same_as(context)) {
-            return Err(Error::invalid(operation, "the channel belongs to another device"));
+            return Err(Error::invalid(
+                operation,
+                "the channel belongs to another device",
+            ));
         }
         let token = CqToken::new();
         let mut answer = Answer::default();
@@ -105,7 +118,13 @@ impl<'a> CqBuilder<'a> {
             .map(mmap.size as usize, mmap.offset)
             .map_err(|error| Error::from_os("map_queue", &error))?;
         let queue = fastpath::rxe::CompletionQueue::new(Arc::new(mapping))?;
-        Ok(Cq { queue, object, channel: channel.cloned(), token, event_due: false })
+        Ok(Cq {
+            queue,
+            object,
+            channel: channel.cloned(),
+            token,
+            event_due: false,
+        })
     }
 }
 
@@ -265,7 +284,11 @@ impl Cq {
 
     pub(crate) fn require_channel(&self) -> Result<&CompletionChannel> {
         self.channel.as_ref().ok_or_else(|| {
-            Error::new("wait", ErrorKind::InvalidState, "the queue has no completion channel")
+            Error::new(
+                "wait",
+                ErrorKind::InvalidState,
+                "the queue has no completion channel",
+            )
         })
     }
 

@@ -68,7 +68,10 @@ impl Mr {
     pub(super) fn register(pd: &Pd, address: u64, length: usize, access: Access) -> Result<Self> {
         let operation = "reg_mr";
         if length == 0 {
-            return Err(Error::invalid(operation, "a memory region has at least one byte"));
+            return Err(Error::invalid(
+                operation,
+                "a memory region has at least one byte",
+            ));
         }
         let remote_write = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         if access.intersects(remote_write) && !access.contains(Access::LOCAL_WRITE) {
@@ -89,9 +92,19 @@ impl Mr {
         let response: uverbs::RegMrResp = context
             .command(uverbs::Command::REG_MR, &request, DriverData::default())
             .map_err(|error| explain(context, length, &error))?;
-        let object =
-            KernelObject::new(ObjectKind::MemoryRegion, context, response.mr_handle, pd.parents());
-        Ok(Self { object, address, length, lkey: response.lkey, rkey: response.rkey })
+        let object = KernelObject::new(
+            ObjectKind::MemoryRegion,
+            context,
+            response.mr_handle,
+            pd.parents(),
+        );
+        Ok(Self {
+            object,
+            address,
+            length,
+            lkey: response.lkey,
+            rkey: response.rkey,
+        })
     }
 
     /// The local key, for segments made by hand.
@@ -107,7 +120,10 @@ impl Mr {
 
     /// Address and remote key of the region's first byte, for a peer.
     pub fn remote(&self) -> RemoteAddress {
-        RemoteAddress { address: self.address, rkey: self.rkey }
+        RemoteAddress {
+            address: self.address,
+            rkey: self.rkey,
+        }
     }
 
     /// Number of bytes.
@@ -133,7 +149,11 @@ impl Mr {
     /// A segment of `length` bytes from `offset` on; the caller has checked the range.
     pub(super) fn segment(&self, offset: usize, length: usize) -> Option<Segment> {
         let length = u32::try_from(length).ok()?;
-        Some(Segment::of_buffer(self.address + offset as u64, length, self.lkey))
+        Some(Segment::of_buffer(
+            self.address + offset as u64,
+            length,
+            self.lkey,
+        ))
     }
 }
 
@@ -150,9 +170,8 @@ fn explain(context: &Context, length: usize, error: &io::Error) -> Error {
                  in all (ulimit -l, RLIMIT_MEMLOCK, LimitMEMLOCK= of a service)"
             ))
         }
-        Some(libc::EFAULT) => described.because(
-            "the range is not mapped, or is read-only while LOCAL_WRITE was asked for",
-        ),
+        Some(libc::EFAULT) => described
+            .because("the range is not mapped, or is read-only while LOCAL_WRITE was asked for"),
         _ => described,
     }
 }

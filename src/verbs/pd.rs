@@ -29,7 +29,11 @@ impl Context {
     pub fn alloc_pd(&self) -> Result<Pd> {
         let handle = alloc(self)?;
         let object = KernelObject::new(ObjectKind::ProtectionDomain, self, handle, Vec::new());
-        Ok(Pd { context: self.clone(), handle, object: Some(Arc::new(object)) })
+        Ok(Pd {
+            context: self.clone(),
+            handle,
+            object: Some(Arc::new(object)),
+        })
     }
 
     /// The protection domain that all ids on this device share unless told otherwise. Made at
@@ -40,13 +44,21 @@ impl Context {
     /// As [`Context::alloc_pd`].
     pub fn default_pd(&self) -> Result<Pd> {
         let handle = self.default_pd_handle(|| alloc(self))?;
-        Ok(Pd { context: self.clone(), handle, object: None })
+        Ok(Pd {
+            context: self.clone(),
+            handle,
+            object: None,
+        })
     }
 }
 
 fn alloc(context: &Context) -> Result<u32> {
     let response: uverbs::AllocPdResp = context
-        .command(uverbs::Command::ALLOC_PD, &uverbs::AllocPd::default(), DriverData::default())
+        .command(
+            uverbs::Command::ALLOC_PD,
+            &uverbs::AllocPd::default(),
+            DriverData::default(),
+        )
         .map_err(|error| Error::from_os("alloc_pd", &error))?;
     Ok(response.pd_handle)
 }
@@ -65,7 +77,9 @@ impl Pd {
     /// freed after the last of them.
     #[doc(alias = "ibv_dealloc_pd")]
     pub fn dealloc(self) -> Result<()> {
-        self.object.as_ref().map_or(Ok(()), |object| object.destroy().map(drop))
+        self.object
+            .as_ref()
+            .map_or(Ok(()), |object| object.destroy().map(drop))
     }
 
     /// The kernel's handle, unless the domain was freed through another handle of ours.

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use rdmacm_kernel_abi::rxe;
+use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::IntoBytes;
 
 use super::{Pd, QpAttr, QpCapabilities, QpModify, QpState, RecvHalf, SendHalf};

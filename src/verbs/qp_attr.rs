@@ -1,8 +1,8 @@
 //! What a queue pair is made of.
 
 use super::{Cq, Pd};
-use crate::error::{Error, Result};
 use crate::device::DeviceAttr;
+use crate::error::{Error, Result};
 use crate::fastpath::rxe::MAX_INLINE;
 
 /// How a queue pair is to be made: its protection domain, its completion queues and its size.
@@ -46,7 +46,13 @@ impl<'a> QpAttr<'a> {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        Self { pd, send_cq: None, recv_cq: None, cap, signal_all: false }
+        Self {
+            pd,
+            send_cq: None,
+            recv_cq: None,
+            cap,
+            signal_all: false,
+        }
     }
 
     /// Where the completions of sends go.

@@ -129,14 +129,22 @@ impl QpModify {
             qp_state: u32::from(state.to_kernel()),
             ..Default::default()
         };
-        Self { state, mask: QpAttrMask::STATE, attr }
+        Self {
+            state,
+            mask: QpAttrMask::STATE,
+            attr,
+        }
     }
 
     /// The transition that the connection manager proposes.
     pub(crate) fn from_kernel(state: QpState, attr: uverbs::QpAttr) -> Self {
         // Bits 21 to 23 speak of MAC addresses and VLANs, and are between the kernel's parts.
         let mask = QpAttrMask::from_bits_retain(attr.qp_attr_mask & !0x00e0_0000);
-        let mut change = Self { state, mask: mask | QpAttrMask::STATE, attr };
+        let mut change = Self {
+            state,
+            mask: mask | QpAttrMask::STATE,
+            attr,
+        };
         change.attr.qp_state = u32::from(state.to_kernel());
         change
     }
@@ -263,9 +271,15 @@ impl QpModify {
         described.because(if !missing.is_empty() {
             format!("{before:?} to {:?} needs {missing:?} as well", self.state)
         } else if !superfluous.is_empty() {
-            format!("{before:?} to {:?} does not allow {superfluous:?}", self.state)
+            format!(
+                "{before:?} to {:?} does not allow {superfluous:?}",
+                self.state
+            )
         } else {
-            format!("{before:?} to {:?}: a value is out of the device's range", self.state)
+            format!(
+                "{before:?} to {:?}: a value is out of the device's range",
+                self.state
+            )
         })
     }
 }
@@ -334,7 +348,10 @@ mod tests {
     #[test]
     fn a_refusal_names_what_is_missing_or_superfluous() {
         let missing = refusal(QpState::Reset, &QpModify::to(QpState::Init).port(1));
-        assert!(missing.contains("PKEY_INDEX") && missing.contains("ACCESS_FLAGS"), "{missing}");
+        assert!(
+            missing.contains("PKEY_INDEX") && missing.contains("ACCESS_FLAGS"),
+            "{missing}"
+        );
         assert!(!missing.contains("PORT"), "{missing}");
         let superfluous = refusal(QpState::Rts, &QpModify::to(QpState::Error).timeout(3));
         assert!(superfluous.contains("does not allow") && superfluous.contains("TIMEOUT"));
@@ -351,7 +368,10 @@ mod tests {
         };
         let change = QpModify::from_kernel(QpState::Rtr, attr);
         let request = change.request(5);
-        assert_eq!((request.attr_mask, request.qp_state, request.qp_handle), (0x4000_0001, 2, 5));
+        assert_eq!(
+            (request.attr_mask, request.qp_state, request.qp_handle),
+            (0x4000_0001, 2, 5)
+        );
     }
 
     #[test]
@@ -361,7 +381,13 @@ mod tests {
         (ah.dlid, ah.sl, ah.is_global, ah.port_num) = (0x1234, 5, 1, 2);
         (ah.grh.sgid_index, ah.grh.hop_limit) = (3, 64);
         let dest = dest(&ah);
-        assert_eq!((dest.dlid, dest.sl, dest.is_global, dest.port_num), (0x1234, 5, 1, 2));
-        assert_eq!((dest.dgid, dest.sgid_index, dest.hop_limit), ([9; 16], 3, 64));
+        assert_eq!(
+            (dest.dlid, dest.sl, dest.is_global, dest.port_num),
+            (0x1234, 5, 1, 2)
+        );
+        assert_eq!(
+            (dest.dgid, dest.sgid_index, dest.hop_limit),
+            ([9; 16], 3, 64)
+        );
     }
 }

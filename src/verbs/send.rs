@@ -112,7 +112,12 @@ impl<'q> Batch<'q> {
 
     #[inline]
     fn request(&mut self, wr_id: u64, operation: Operation) -> RequestBuilder<'_, 'q> {
-        RequestBuilder { batch: self, wr_id, operation, flags: SendFlags::empty() }
+        RequestBuilder {
+            batch: self,
+            wr_id,
+            operation,
+            flags: SendFlags::empty(),
+        }
     }
 
     /// Starts the requests of the batch with one doorbell.
@@ -197,11 +202,21 @@ impl RequestBuilder<'_, '_> {
 
     #[inline]
     fn push(self, payload: Payload<'_>) -> Result<(), PostError> {
-        let Self { batch, wr_id, operation, flags } = self;
+        let Self {
+            batch,
+            wr_id,
+            operation,
+            flags,
+        } = self;
         if batch.half.entry.is_inherited() {
             return Err(PostError::Inherited);
         }
-        batch.half.queue.push(&Request { wr_id, operation, flags, payload })
+        batch.half.queue.push(&Request {
+            wr_id,
+            operation,
+            flags,
+            payload,
+        })
     }
 }
 
