@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rdmacm_kernel_abi::ucma::{Command, EventType};
 
 use super::pair::{self, Pair, Side, address, connect, expect, furnish, listen, resolve};
+use crate::cm::id::find;
 use crate::cm::{CmId, ConnParam, Event, EventChannel, PortSpace, Status};
 use crate::error::{ErrorKind, Result};
 use crate::fastpath::PostError;
@@ -371,6 +372,7 @@ fn events_with_a_stale_cookie_are_dropped() {
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     assert_eq!(id.handle(), gone.handle());
     assert_ne!(id.cookie(), stale);
+    assert!(find(stale).is_none(), "though a handle of it is held");
     for uid in [stale, 0, u64::MAX] {
         twin.inject(id.handle(), EventType::DISCONNECTED, |event| {
             event.uid = uid
@@ -483,6 +485,9 @@ fn a_migrated_listener_takes_its_requests_along() {
     let passive = furnish(&twin, channel, id).unwrap();
     passive.id.accept(&ConnParam::new()).unwrap();
     expect(&active.channel, "ESTABLISHED").unwrap();
+    let before = twin.census().files;
+    listening.id.destroy().unwrap();
+    assert_eq!(before - twin.census().files, 2, "its former channels");
     drop((listening, active, passive));
     twin.assert_clean();
 }
