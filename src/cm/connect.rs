@@ -64,7 +64,7 @@ impl CmId {
         };
         let answered = self
             .make_ready(&state, &qp, accepted)
-            .and_then(|()| state.call(operation, &request).map_err(explain::accept));
+            .and_then(|()| state.call(operation, &request).map_err(explain::handshake));
         if answered.is_err() {
             // The first error is the one to tell.
             let _ = QpModify::to(QpState::Error).apply(&qp);

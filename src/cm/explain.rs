@@ -133,13 +133,14 @@ pub(super) fn connect(error: Error) -> Error {
     }
 }
 
-pub(super) fn accept(error: Error) -> Error {
+/// Both sides' part in the handshake.
+pub(super) fn handshake(error: Error) -> Error {
     match error.errno() {
-        // The kernel reports nothing else of a peer that takes its request back: the events of an id
-        // begin with its acceptance.
+        // For the passive side the kernel has no other word of a peer that takes its request back:
+        // the events of an id begin with its acceptance.
         Some(libc::EINVAL) => error
             .of_kind(ErrorKind::Rejected)
-            .because("the peer has given up, or the request was answered before"),
+            .because("the peer has given up, or the handshake is over"),
         _ => error,
     }
 }

@@ -63,25 +63,26 @@ impl CmId {
     /// The active side's end of the handshake: the queue pair must be able to receive before the
     /// peer learns that the connection is made.
     fn complete_connection(&self, state: &State, qp: &QpEntry) -> Result<()> {
-        self.proposal(state, QpState::Rtr)?.apply(qp)?;
-        self.proposal(state, QpState::Rts)?.apply(qp)?;
+        self.handshake_proposal(state, QpState::Rtr)?.apply(qp)?;
+        self.handshake_proposal(state, QpState::Rts)?.apply(qp)?;
         let request = ucma::Accept {
             uid: self.cookie(),
             id: self.handle(),
             ..Default::default()
         };
-        state.call("accept", &request).map(drop)
+        state
+            .call("accept", &request)
+            .map_err(explain::handshake)
+            .map(drop)
     }
 
     /// The passive side's: it must be able to send as well, since the peer's first message can
     /// come before the event that says the connection is made.
     pub(super) fn make_ready(&self, state: &State, qp: &QpEntry, accepted: Offer) -> Result<()> {
-        // The kernel has no attributes to propose when there is nobody to connect with.
-        let proposal = |target| self.proposal(state, target).map_err(explain::accept);
-        proposal(QpState::Rtr)?
+        self.handshake_proposal(state, QpState::Rtr)?
             .responder_resources(accepted.responder_resources)
             .apply(qp)?;
-        proposal(QpState::Rts)?
+        self.handshake_proposal(state, QpState::Rts)?
             .initiator_depth(accepted.initiator_depth)
             .apply(qp)
     }
@@ -98,6 +99,12 @@ impl CmId {
             .pkey_index(0)
             .access(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC)
             .apply(qp)
+    }
+
+    /// The attributes for a step of the handshake. The kernel has none to propose when there is
+    /// nobody to connect with.
+    fn handshake_proposal(&self, state: &State, target: QpState) -> Result<QpModify> {
+        self.proposal(state, target).map_err(explain::handshake)
     }
 
     /// The attributes that the connection manager wants for a state.
