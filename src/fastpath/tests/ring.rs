@@ -170,6 +170,21 @@ fn indices_in_memory_stay_masked() {
 }
 
 #[test]
+fn indices_count_modulo_the_ring() {
+    let shared = Shared::new(3, ELEMENT);
+    // A consumer's index of 8, of 4 slots, is 0.
+    set_index(&shared, 256, 8);
+    let mut producer = Producer::new(shared.mapping.clone(), ELEMENT).unwrap();
+    for value in 0..3 {
+        write(producer.free_slot().unwrap(), value);
+        producer.advance();
+    }
+    assert!(producer.free_slot().is_none());
+    set_index(&shared, 256, 9);
+    assert!(producer.free_slot().is_some());
+}
+
+#[test]
 fn nothing_is_visible_before_it_is_published() {
     let shared = Shared::new(4, ELEMENT);
     let mut producer = Producer::new(shared.mapping.clone(), ELEMENT).unwrap();

@@ -1,0 +1,187 @@
+//! Requests between two queue pairs.
+
+use super::{End, context, ends};
+use crate::fastpath::{Completion, CompletionStatus, Opcode, PostError, RemoteAddress};
+use crate::sys::twin::{Call, Twin};
+use crate::verbs::{QpModify, QpState};
+
+#[test]
+fn a_message_arrives_and_both_sides_hear_of_it() {
+    let twin = Twin::new();
+    let (mut one, mut other) = ends(&twin);
+    other.post_receive(7, 16);
+    one.send(8, b"hello").unwrap();
+    let sent = one.completion();
+    assert_eq!((sent.wr_id(), sent.qp_num()), (8, one.qp.number()));
+    assert_eq!(sent.result().unwrap().opcode(), Opcode::Send);
+    let received = other.completion();
+    let result = received.result().unwrap();
+    assert_eq!(
+        (received.wr_id(), received.qp_num()),
+        (7, other.qp.number())
+    );
+    assert_eq!((result.opcode(), result.byte_len()), (Opcode::Receive, 5));
+    assert_eq!(
+        (result.immediate(), other.buffer.read_vec(0, 5).unwrap()),
+        (None, b"hello".into())
+    );
+    drop((one, other));
+    twin.assert_clean();
+}
+
+#[test]
+fn immediate_data_arrives_as_it_was_posted() {
+    let twin = Twin::new();
+    let (mut one, mut other) = ends(&twin);
+    other.post_receive(1, 16);
+    other.post_receive(2, 0);
+    let to = other.buffer.remote().at(100);
+    let from = one.buffer.slice(..3).unwrap();
+    one.buffer.write(0, b"abc").unwrap();
+    let mut batch = one.qp.send_half().batch();
+    batch.send_immediate(1, 0x0102_0304).inline(b"x").unwrap();
+    batch
+        .write_immediate(2, to, 0xdead_beef)
+        .from(&[from])
+        .unwrap();
+    batch.submit().unwrap();
+    let mut entries = [Completion::default(); 4];
+    let received = other.cq.poll(&mut entries);
+    let results: Vec<_> = received
+        .iter()
+        .map(|entry| entry.result().unwrap())
+        .collect();
+    assert_eq!(results[0].immediate(), Some(0x0102_0304));
+    assert_eq!(results[1].immediate(), Some(0xdead_beef));
+    assert_eq!(results[1].opcode(), Opcode::ReceiveWriteImmediate);
+    assert_eq!(other.buffer.read_vec(100, 3).unwrap(), b"abc");
+}
+
+#[test]
+fn only_signaled_requests_complete_unless_they_fail() {
+    let twin = Twin::new();
+    let (mut one, mut other) = ends(&twin);
+    for wr_id in 0..2 {
+        other.post_receive(wr_id, 16);
+    }
+    let nowhere = RemoteAddress {
+        address: 0,
+        rkey: 0,
+    };
+    let mut batch = one.qp.send_half().batch();
+    batch.send(1).inline(b"a").unwrap();
+    batch.send(2).signaled().inline(b"b").unwrap();
+    batch.write(3, nowhere).inline(b"c").unwrap();
+    batch.submit().unwrap();
+    let mut entries = [Completion::default(); 8];
+    let done: Vec<_> = one
+        .cq
+        .poll(&mut entries)
+        .iter()
+        .map(Completion::wr_id)
+        .collect();
+    assert_eq!(done, [2, 3]);
+    let failure = entries[1].result().unwrap_err();
+    assert_eq!(failure.status, CompletionStatus::RemoteAccess);
+    assert_eq!(one.qp.query_state().unwrap(), QpState::Error);
+}
+
+#[test]
+fn a_batch_that_is_dropped_starts_nothing() {
+    let twin = Twin::new();
+    let (mut one, mut other) = ends(&twin);
+    other.post_receive(1, 16);
+    twin.forget_calls();
+    let mut batch = one.qp.send_half().batch();
+    batch.send(1).signaled().inline(b"never").unwrap();
+    drop(batch);
+    one.qp.send_half().batch().submit().unwrap();
+    assert_eq!(twin.calls(), [], "no doorbell");
+    one.send(2, b"later").unwrap();
+    assert_eq!(one.completion().wr_id(), 2);
+    assert_eq!(other.buffer.read_vec(0, 5).unwrap(), b"later");
+}
+
+#[test]
+fn nothing_is_queued_before_the_queue_pair_can_send() {
+    let twin = Twin::new();
+    let context = context(&twin);
+    let (mut one, mut other) = (End::new(&context).unwrap(), End::new(&context).unwrap());
+    assert_eq!(one.send(1, b"reset"), Err(PostError::NotConnected));
+    one.raise(&other, QpState::Init).unwrap();
+    assert_eq!(one.send(2, b"init"), Err(PostError::NotConnected));
+    // Receives may be posted from the start.
+    other.post_receive(9, 16);
+    let (mut one, _) = {
+        drop(one);
+        let again = End::new(&context).unwrap();
+        again.raise(&other, QpState::Rts).unwrap();
+        other.raise(&again, QpState::Rts).unwrap();
+        (again, ())
+    };
+    one.send(3, b"rts").unwrap();
+    assert_eq!(one.completion().wr_id(), 3);
+    assert_eq!(other.completion().wr_id(), 9);
+}
+
+#[test]
+fn a_refused_doorbell_keeps_the_requests_for_the_next() {
+    let twin = Twin::new();
+    let (mut one, mut other) = ends(&twin);
+    for wr_id in 0..2 {
+        other.post_receive(wr_id, 16);
+    }
+    twin.fail(0, libc::ENOMEM, |call| matches!(call, Call::Doorbell(_)));
+    assert_eq!(
+        one.send(1, b"a"),
+        Err(PostError::Doorbell {
+            errno: libc::ENOMEM
+        })
+    );
+    one.send(2, b"b").unwrap();
+    let mut entries = [Completion::default(); 4];
+    let done: Vec<_> = one
+        .cq
+        .poll(&mut entries)
+        .iter()
+        .map(Completion::wr_id)
+        .collect();
+    assert_eq!(done, [1, 2]);
+}
+
+#[test]
+fn an_interrupted_doorbell_is_rung_again() {
+    let twin = Twin::new();
+    let (mut one, mut other) = ends(&twin);
+    other.post_receive(0, 16);
+    twin.fail(0, libc::EINTR, |call| matches!(call, Call::Doorbell(_)));
+    one.send(1, b"a").unwrap();
+    assert_eq!(one.status(), CompletionStatus::Success);
+}
+
+#[test]
+fn outstanding_requests_are_flushed_by_the_error_state() {
+    let twin = Twin::new();
+    let (mut one, mut other) = ends(&twin);
+    other.post_receive(5, 16);
+    one.send(1, b"no receive").unwrap();
+    one.send(2, b"for two").unwrap();
+    other.completion();
+    assert_eq!(one.completion().wr_id(), 1);
+    one.post_receive(3, 16);
+    one.qp.modify(&QpModify::to(QpState::Error)).unwrap();
+    let mut entries = [Completion::default(); 4];
+    let flushed: Vec<_> = one
+        .cq
+        .poll(&mut entries)
+        .iter()
+        .map(|entry| (entry.wr_id(), entry.result().unwrap_err().status))
+        .collect();
+    assert_eq!(
+        flushed,
+        [
+            (3, CompletionStatus::Flushed),
+            (2, CompletionStatus::Flushed)
+        ]
+    );
+}
