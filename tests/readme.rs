@@ -6,7 +6,10 @@ const README: &str = include_str!("../README.md");
 fn the_readme_shows_the_example_hello() {
     let hello = include_str!("../examples/hello.rs");
     let (_title, program) = hello.split_once("\n\n").expect("a title, then the program");
-    assert!(README.contains(program), "README.md does not show examples/hello.rs as it is");
+    assert!(
+        README.contains(program),
+        "README.md does not show examples/hello.rs as it is"
+    );
 }
 
 #[test]
