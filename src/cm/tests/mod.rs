@@ -1,6 +1,9 @@
 //! The connection manager on the scripted kernel.
 
 mod faults;
+// Miri has no fork.
+#[cfg(not(miri))]
+mod fork;
 mod handshake;
 mod hostile;
 mod pair;

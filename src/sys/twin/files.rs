@@ -1,13 +1,15 @@
 //! The descriptors that the twin hands out.
 //!
 //! Each is one end of a socket pair, so that it can be polled, closed and passed on as any
-//! descriptor. The twin keeps the other end: it writes a byte there to make the descriptor
-//! readable, and reads end-of-file there when the program has closed it.
+//! descriptor. The twin keeps the other end, and writes a byte there to make the descriptor
+//! readable.
 
 use std::collections::VecDeque;
 use std::fs;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::process;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use rdmacm_kernel_abi::ucma;
@@ -45,9 +47,13 @@ pub(super) struct QueuedEvent {
 struct File {
     /// The descriptor's number in the process.
     number: RawFd,
+    /// What tells it from another descriptor that has its number later.
+    inode: u64,
     /// The twin's end, until the program has closed the other.
     ours: Option<fs::File>,
     is_readable: bool,
+    /// The process that opened it.
+    opener: u32,
     kind: Kind,
 }
 
@@ -63,8 +69,10 @@ impl Files {
         let ours = Some(fs::File::from(ours));
         self.0.push(File {
             number,
+            inode: inode_of(number).unwrap_or(0),
             ours,
             is_readable: false,
+            opener: process::id(),
             kind,
         });
         Ok((FileId(self.0.len() - 1), theirs))
@@ -78,6 +86,14 @@ impl Files {
     pub(super) fn find_number(&self, number: RawFd) -> Outcome<FileId> {
         let is_it = |file: &File| file.ours.is_some() && file.number == number;
         self.0.iter().position(is_it).map(FileId).ok_or(libc::EBADF)
+    }
+
+    /// Refuses processes other than the opener, as the kernel does with written commands.
+    pub(super) fn check_opener(&self, file: FileId) -> Outcome {
+        match self.0[file.0].opener == process::id() {
+            true => Ok(()),
+            false => Err(libc::EACCES),
+        }
     }
 
     pub(super) fn kind(&self, file: FileId) -> &Kind {
@@ -118,11 +134,13 @@ impl Files {
         Ok(())
     }
 
-    /// The files that the program has closed since the last call.
+    /// The files that the program has closed since the last call. What a forked child closes is
+    /// still open in the parent.
     pub(super) fn take_closed(&mut self) -> Vec<FileId> {
         let mut closed = Vec::new();
         for (index, file) in self.0.iter_mut().enumerate() {
-            if file.ours.as_mut().is_some_and(is_at_end) {
+            let is_ours = file.opener == process::id();
+            if file.ours.is_some() && is_ours && inode_of(file.number) != Some(file.inode) {
                 file.ours = None;
                 closed.push(FileId(index));
             }
@@ -135,11 +153,12 @@ impl Files {
     }
 }
 
-fn is_at_end(ours: &mut fs::File) -> bool {
-    let mut byte = [0];
-    match ours.read(&mut byte) {
-        Ok(count) => count == 0,
-        // Reset: closed with the byte that made it readable unread.
-        Err(error) => error.kind() != ErrorKind::WouldBlock,
-    }
+/// What is open under a number. Not told by end-of-file at the twin's end: children that other tests
+/// fork hold copies of the descriptor for a while.
+fn inode_of(number: RawFd) -> Option<u64> {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: writes the record, or fails where nothing is open under the number.
+    let outcome = unsafe { libc::fstat(number, stat.as_mut_ptr()) };
+    // SAFETY: after success the record is written.
+    (outcome == 0).then(|| unsafe { stat.assume_init() }.st_ino)
 }

@@ -26,6 +26,7 @@ impl Kernel for Twin {
         })?;
         self.enter(&call, |world| {
             let file = world.files.find(fd)?;
+            world.files.check_opener(file)?;
             let written = WriteCommand {
                 request: &mut *command.request,
                 response: command
