@@ -274,8 +274,11 @@ fn a_device_that_replaced_another_gets_a_context_of_its_own() {
     let registry = twin.registry();
     let old = registry.context_of_index(0).unwrap();
     twin.remove_device(0);
-    let mut new = TwinDevice::rxe(1, ADDRESS);
-    (new.name, new.uverbs, new.node_minor) = ("rxe0".into(), Some(0), Some(192));
+    // Made again on the same interface, a device has all of the old one but its index.
+    let new = TwinDevice {
+        index: 1,
+        ..TwinDevice::rxe(0, ADDRESS)
+    };
     twin.add_device(new);
     let device = discovery::list(registry).unwrap().remove(0);
     assert_eq!((device.name(), device.index()), ("rxe0", Some(1)));
