@@ -12,12 +12,14 @@ static_cargo() {
 
 # static_example NAME: prints the path of the built example.
 static_example() {
-    (cd "$repo" && static_cargo build --quiet --example "$1" >&2)
+    # A failed build must not pass for one whose result is there from an earlier run.
+    (cd "$repo" && static_cargo build --quiet --example "$1" >&2) || return
     echo "$repo/target/$target/debug/examples/$1"
 }
 
 # Prints the path of the built VM tests.
 static_vm_tests() {
-    (cd "$repo" && static_cargo test --quiet --no-run --test vm --message-format json 2>/dev/null) |
-        sed -n 's/.*"name":"vm".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1
+    local messages
+    messages=$(cd "$repo" && static_cargo test --quiet --no-run --test vm --message-format json-render-diagnostics) || return
+    sed -n 's/.*"name":"vm".*"executable":"\([^"]*\)".*/\1/p' <<<"$messages" | tail -n 1
 }

@@ -129,6 +129,12 @@ impl Error {
         Self { operation, ..self }.because(explanation)
     }
 
+    /// Names the operation that the error is told of, where that is not where it arose.
+    pub(crate) fn in_operation(mut self, operation: &'static str) -> Self {
+        self.operation = operation;
+        self
+    }
+
     /// Replaces the kind that the errno has in general.
     pub(crate) fn of_kind(mut self, kind: ErrorKind) -> Self {
         self.kind = kind;

@@ -52,8 +52,13 @@ impl QpEntry {
         self.object.context()
     }
 
-    pub(crate) fn handle(&self) -> u32 {
-        self.object.handle()
+    /// Sends a command about the queue pair, which is not destroyed meanwhile.
+    pub(crate) fn with_handle<T>(
+        &self,
+        operation: &'static str,
+        command: impl FnOnce(u32) -> Result<T>,
+    ) -> Result<T> {
+        self.object.with_handle(operation, command)
     }
 
     /// The number that peers address.

@@ -133,7 +133,7 @@ impl EventChannel {
             // id rejects the peer.
             return Ok(None);
         };
-        listener.bring_over(&id, self);
+        listener.bring_over(&id, self)?;
         let connection = ConnectionData::from_kernel(raw.conn());
         id.take_offer(connection.offer())?;
         Ok(Some(Event::ConnectRequest(ConnectRequest {

@@ -3,13 +3,14 @@
 use rdmacm_kernel_abi::ucma;
 
 use super::conn_param::{Offer, check_private_data};
+use super::id::State;
 use super::{CmId, ConnParam, explain};
 use crate::device::Transport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{QpModify, QpState};
 
 impl CmId {
-    /// Asks the peer for a connection with the id's queue pair. The outcome is the event
+    /// Asks the peer for a connection with the id's queue pair, and does not wait. The outcome is the event
     /// [`Established`](super::Event::Established), [`Rejected`](super::Event::Rejected),
     /// [`Unreachable`](super::Event::Unreachable) or
     /// [`ConnectError`](super::Event::ConnectError). There is no timeout: a peer that reads the
@@ -36,13 +37,13 @@ impl CmId {
         Ok(())
     }
 
-    /// Accepts the peer's request with the id's queue pair. The event
+    /// Accepts the peer's request with the id's queue pair, and does not wait. The event
     /// [`Established`](super::Event::Established) follows when the peer has heard it.
     ///
     /// # Errors
     ///
-    /// When the peer is gone or was answered before; no queue pair; private data or depths beyond
-    /// the limits. A refusal by the kernel rejects the peer.
+    /// When the peer is gone or was answered before. A refusal by the kernel rejects the peer; no
+    /// queue pair, private data or depths beyond the limits leave the request open.
     #[doc(alias = "rdma_accept")]
     pub fn accept(&self, param: &ConnParam) -> Result<()> {
         let operation = "accept";
@@ -62,9 +63,14 @@ impl CmId {
             id: self.handle(),
             ..Default::default()
         };
-        let answered = self
-            .make_ready(&state, &qp, accepted)
-            .and_then(|()| state.call(operation, &request).map_err(explain::handshake));
+        let answered = match self.make_ready(&state, &qp, accepted) {
+            // A refusal makes the kernel reject the peer.
+            Ok(()) => state.call(operation, &request).map_err(explain::handshake),
+            Err(error) => {
+                let _ = self.send_reject(&state, &[]);
+                Err(error)
+            }
+        };
         if answered.is_err() {
             // The first error is the one to tell.
             let _ = QpModify::to(QpState::Error).apply(&qp);
@@ -94,15 +100,19 @@ impl CmId {
             private_data,
             148,
         )?;
+        self.send_reject(&state, private_data)?;
+        state.offer = None;
+        Ok(())
+    }
+
+    fn send_reject(&self, state: &State, private_data: &[u8]) -> Result<()> {
         let mut request = ucma::Reject {
             id: self.handle(),
             private_data_len: private_data.len() as u8,
             ..Default::default()
         };
         request.private_data[..private_data.len()].copy_from_slice(private_data);
-        state.call(operation, &request)?;
-        state.offer = None;
-        Ok(())
+        state.call("reject", &request).map(drop)
     }
 
     /// Ends the connection: the queue pair goes to the error state, so that everything outstanding

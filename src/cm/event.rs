@@ -26,8 +26,8 @@ pub enum Event {
     RouteError(IdEvent),
     /// A peer wants to connect to a listening id (`CONNECT_REQUEST`).
     ConnectRequest(ConnectRequest),
-    /// The peer accepted, and the id has no queue pair: the program moves its own and then
-    /// completes the connection (`CONNECT_RESPONSE`).
+    /// The peer accepted, and the id has no queue pair (any more) that could be used: destroy the id
+    /// (`CONNECT_RESPONSE`).
     ConnectResponse(IdEvent),
     /// Connecting failed on this side (`CONNECT_ERROR`).
     ConnectError(IdEvent),
@@ -70,7 +70,8 @@ pub struct IdEvent {
 
 /// A peer's request to connect.
 ///
-/// The new id is answered by [`CmId::accept`] or [`CmId::reject`]. Dropping it rejects the peer.
+/// The new id is answered by [`CmId::accept`] or [`CmId::reject`]. Dropping its last handle rejects
+/// the peer.
 #[derive(Debug)]
 pub struct ConnectRequest {
     pub(super) listener: CmId,

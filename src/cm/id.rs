@@ -274,13 +274,21 @@ impl CmId {
 
     /// Brings the new id of a request over to `channel`. The kernel leaves it on the channel that
     /// its listener was on when the request came, though the event moves with the listener.
-    pub(super) fn bring_over(&self, new: &Self, channel: &EventChannel) {
+    pub(super) fn bring_over(&self, new: &Self, channel: &EventChannel) -> Result<()> {
         for former in &self.0.state().former {
-            // Refused where the id is not there.
-            if channel.call(&new.migration_from(former)).is_ok() {
-                return;
+            match channel.call(&new.migration_from(former)) {
+                Ok(_) => return Ok(()),
+                // The id is not there.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
+                }
+                Err(error) => {
+                    // It stays there, where it can be destroyed.
+                    new.state().channel = former.clone();
+                    return Err(Error::from_os("next_event", &error));
+                }
             }
         }
+        Ok(())
     }
 
     fn migration_from(&self, channel: &EventChannel) -> ucma::MigrateId {

@@ -11,12 +11,13 @@ use super::{CmId, address, explain};
 use crate::error::{Error, ErrorKind, Result};
 
 impl CmId {
-    /// Binds the id to a local address. A wildcard address leaves it without a device; port 0
+    /// Binds the id to a local address. Does not block. A wildcard address leaves it without a device; port 0
     /// takes a free port when the id listens or resolves.
     ///
     /// # Errors
     ///
-    /// Addresses that are not this machine's or belong to no RDMA device, ports in use.
+    /// Addresses that are not this machine's or belong to no RDMA device, ports in use; a device that
+    /// cannot be opened, after which the id is bound and can only be destroyed.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind_addr(&self, local: SocketAddr) -> Result<()> {
         let mut state = self.state();
@@ -34,7 +35,7 @@ impl CmId {
         self.attach_device(&mut state)
     }
 
-    /// Finds the device and the local address that lead to `peer`. The outcome is the event
+    /// Begins to find the device and the local address that lead to `peer`. The outcome is the event
     /// [`AddressResolved`](super::Event::AddressResolved) or
     /// [`AddressError`](super::Event::AddressError), the latter after `timeout` (rounded up to
     /// milliseconds) at the latest.
@@ -68,7 +69,7 @@ impl CmId {
         Ok(())
     }
 
-    /// Finds the route. The outcome is the event [`RouteResolved`](super::Event::RouteResolved)
+    /// Begins to find the route. The outcome is the event [`RouteResolved`](super::Event::RouteResolved)
     /// or [`RouteError`](super::Event::RouteError).
     ///
     /// # Errors
@@ -154,8 +155,8 @@ impl CmId {
         if state.device.is_none() {
             return Err(Error::new(
                 "next_event",
-                ErrorKind::DeviceRemoved,
-                "a connection request came for a device that is gone",
+                ErrorKind::Disconnected,
+                "a connection request came for a device that is gone; the channel goes on",
             ));
         }
         state.offer = Some(offer);

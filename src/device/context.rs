@@ -86,10 +86,11 @@ impl Context {
     pub(super) fn is_of(&self, device: &Device) -> bool {
         let own = self.device();
         !self.is_inherited()
-            && own.index == device.index
-            && own.name == device.name
-            && own.node == device.node
-            && own.node_guid == device.node_guid
+            && match (own.index, device.index) {
+                // An index is never used twice; a name can change.
+                (Some(own), Some(other)) => own == other,
+                _ => own.node == device.node && own.node_guid == device.node_guid,
+            }
     }
 
     /// The device that is open.
@@ -123,6 +124,11 @@ impl Context {
             Some(handle) => Ok(handle),
             None => Ok(*default.insert(alloc()?)),
         }
+    }
+
+    /// Whether the device was removed: every command is then refused with `EIO`.
+    pub(crate) fn is_disconnected(&self) -> bool {
+        matches!(DeviceAttr::query(self), Err(error) if error.errno() == Some(libc::EIO))
     }
 
     /// Whether two handles are of the same open device.

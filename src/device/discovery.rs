@@ -15,7 +15,8 @@ const OPERATION: &str = "devices";
 pub(super) fn list(registry: &'static Registry) -> Result<Vec<Device>> {
     match list_by_netlink(registry) {
         Ok(devices) => Ok(devices),
-        Err(_) => list_by_sysfs(registry),
+        Err(error) if is_unavailable(&error) => list_by_sysfs(registry),
+        Err(error) => Err(Error::from_os(OPERATION, &error)),
     }
 }
 
@@ -24,14 +25,12 @@ pub(super) fn find(registry: &'static Registry, index: u32) -> Result<Device> {
     let device = match Properties::ask(registry, index) {
         Ok(properties) => properties.into_device(registry),
         Err(error) if is_answer(&error) => None,
-        // Without netlink: the list from sysfs has no indices to find it by, except when it is
-        // the only one.
-        Err(_) => list_by_sysfs(registry)
-            .ok()
-            .and_then(|mut list| match list.len() {
-                1 => list.pop(),
-                _ => None,
-            }),
+        // The list from sysfs has no indices to find it by, except when it is the only one.
+        Err(error) if is_unavailable(&error) => {
+            let mut list = list_by_sysfs(registry)?;
+            if list.len() == 1 { list.pop() } else { None }
+        }
+        Err(error) => return Err(Error::from_os(OPERATION, &error)),
     };
     device.ok_or_else(|| {
         Error::new(
@@ -50,6 +49,21 @@ fn is_answer(error: &io::Error) -> bool {
     )
 }
 
+/// Whether this process cannot use RDMA netlink at all.
+fn is_unavailable(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::EAFNOSUPPORT
+                | libc::EPROTONOSUPPORT
+                | libc::EPERM
+                | libc::EACCES
+                | libc::ECONNREFUSED
+                | libc::EAGAIN
+        )
+    )
+}
+
 fn list_by_netlink(registry: &'static Registry) -> io::Result<Vec<Device>> {
     let mut indices = Vec::new();
     let dump = request(NldevCommand::GET, NlmFlags::DUMP, &[]);
@@ -57,13 +71,16 @@ fn list_by_netlink(registry: &'static Registry) -> io::Result<Vec<Device>> {
         let index = attributes(payload).find(|(kind, _)| *kind == NldevAttr::DEV_INDEX);
         indices.extend(index.and_then(|(_, value)| number::<u32>(value)));
     })?;
-    // A device without verbs, or removed meanwhile, has no character device and is left out.
-    let found = indices
-        .into_iter()
-        .filter_map(|index| Properties::ask(registry, index).ok());
-    Ok(found
-        .filter_map(|properties| properties.into_device(registry))
-        .collect())
+    let mut devices = Vec::new();
+    for index in indices {
+        match Properties::ask(registry, index) {
+            Ok(properties) => devices.extend(properties.into_device(registry)),
+            // Without verbs, or removed meanwhile: it has no character device.
+            Err(error) if is_answer(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(devices)
 }
 
 /// What netlink says of a device and its character device.

@@ -27,7 +27,7 @@ pub use port::{LinkLayer, Mtu, PortAttr, PortState};
 pub use query::DeviceAttr;
 pub(crate) use registry::Registry;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 
 /// The RDMA devices that this process can see, in the kernel's order.
 ///
@@ -53,13 +53,16 @@ pub fn devices() -> Result<Vec<Device>> {
 pub(crate) fn served_addresses(registry: &'static Registry) -> Option<String> {
     let devices = discovery::list(registry).unwrap_or_default();
     let described = devices.iter().map(|device| {
-        let gids = device
-            .open()
-            .and_then(|context| context.gids())
-            .unwrap_or_default();
-        let ips = gids.iter().filter(|entry| entry.kind == GidType::RoceV2);
-        let texts: Vec<String> = ips.map(|entry| entry.gid.to_ip().to_string()).collect();
-        format!("{} ({})", device.name(), texts.join(", "))
+        let addresses = match device.open().and_then(|context| context.gids()) {
+            Ok(gids) => {
+                let ips = gids.iter().filter(|entry| entry.kind == GidType::RoceV2);
+                let texts: Vec<String> = ips.map(|entry| entry.gid.to_ip().to_string()).collect();
+                texts.join(", ")
+            }
+            Err(error) if error.kind() == ErrorKind::NotSupported => "not supported yet".to_owned(),
+            Err(_) => "cannot be opened".to_owned(),
+        };
+        format!("{} ({addresses})", device.name())
     });
     let list: Vec<String> = described.collect();
     (!list.is_empty()).then(|| list.join(", "))

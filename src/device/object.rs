@@ -4,7 +4,7 @@
 //! [`KernelObject`] does that, and holds its parents until it has.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rdmacm_kernel_abi::uverbs::ioctl;
 
@@ -49,7 +49,9 @@ pub(crate) struct KernelObject {
     kind: ObjectKind,
     context: Context,
     handle: u32,
-    alive: Mutex<bool>,
+    /// Held for reading while a command names the handle: once it is destroyed the kernel may give
+    /// the handle to another object.
+    alive: RwLock<bool>,
     /// Objects that the kernel would refuse to destroy (`EBUSY`) before this one. Dropped after
     /// this one is destroyed.
     parents: Vec<Arc<KernelObject>>,
@@ -66,7 +68,7 @@ impl KernelObject {
             kind,
             context: context.clone(),
             handle,
-            alive: Mutex::new(true),
+            alive: RwLock::new(true),
             parents,
         }
     }
@@ -79,10 +81,16 @@ impl KernelObject {
         &self.context
     }
 
-    /// Refuses an object that was destroyed: its handle may be another's by now.
-    pub(crate) fn check_alive(&self, operation: &'static str) -> Result<()> {
-        if *self.alive.lock().unwrap_or_else(PoisonError::into_inner) {
-            return Ok(());
+    /// Sends a command about the object, which is not destroyed meanwhile. Refused when it was
+    /// destroyed before.
+    pub(crate) fn with_handle<T>(
+        &self,
+        operation: &'static str,
+        command: impl FnOnce(u32) -> Result<T>,
+    ) -> Result<T> {
+        let alive = self.alive.read().unwrap_or_else(PoisonError::into_inner);
+        if *alive {
+            return command(self.handle);
         }
         let explanation = format!("the {} was destroyed", self.kind.name());
         Err(Error::new(operation, ErrorKind::Destroyed, explanation))
@@ -91,16 +99,22 @@ impl KernelObject {
     /// Destroys the object. False when that was done before. After an error the object is as
     /// it was.
     pub(crate) fn destroy(&self) -> Result<bool> {
-        let mut alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut alive = self.alive.write().unwrap_or_else(PoisonError::into_inner);
         // A forked child has copies of objects that are still the parent's.
         if !*alive || self.context.is_inherited() {
             return Ok(false);
         }
-        match self.send_destroy() {
-            Ok(()) => {}
-            // The device was removed and took the object with it.
-            Err(error) if error.raw_os_error() == Some(libc::EIO) => {}
-            Err(error) => return Err(Error::from_os(self.kind.destroy_operation(), &error)),
+        if let Err(error) = self.send_destroy() {
+            let is_gone = match error.raw_os_error() {
+                // The device was removed and took the object with it.
+                Some(libc::EIO) => self.context.is_disconnected(),
+                // The kernel does not know it (any more).
+                Some(libc::ENOENT) => true,
+                _ => false,
+            };
+            if !is_gone {
+                return Err(Error::from_os(self.kind.destroy_operation(), &error));
+            }
         }
         *alive = false;
         Ok(true)

@@ -61,6 +61,11 @@ impl Mtu {
         }
     }
 
+    /// The MTU of this many bytes: 256, 512, 1024, 2048 or 4096.
+    pub fn from_bytes(bytes: u32) -> Option<Self> {
+        (1..=5).map(Self).find(|mtu| mtu.bytes() == bytes)
+    }
+
     /// The kernel's code for it.
     pub(crate) fn code(self) -> u8 {
         self.0
@@ -150,5 +155,8 @@ mod tests {
     fn mtu_codes_and_unknown_ones() {
         let sizes: Vec<u32> = (0..8).map(|code| Mtu(code).bytes()).collect();
         assert_eq!(sizes, [0, 256, 512, 1024, 2048, 4096, 0, 0]);
+        assert_eq!(Mtu::from_bytes(1024), Some(Mtu(3)));
+        assert_eq!(Mtu::from_bytes(0), None);
+        assert_eq!(Mtu::from_bytes(1500), None);
     }
 }

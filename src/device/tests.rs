@@ -58,7 +58,7 @@ fn netlink_lists_the_devices_that_have_verbs() {
 
 #[test]
 fn sysfs_lists_the_same_where_netlink_is_refused() {
-    for errno in [libc::EPERM, libc::EPROTONOSUPPORT, libc::EMFILE] {
+    for errno in [libc::EPERM, libc::EPROTONOSUPPORT, libc::EAFNOSUPPORT] {
         let twin = zoo();
         twin.fail_from(0, errno, |call| *call == Call::Netlink);
         let devices = list(&twin);
@@ -69,6 +69,16 @@ fn sysfs_lists_the_same_where_netlink_is_refused() {
         assert_eq!(devices[2].node_guid(), 0x5054_00ff_fe00_0007);
         assert_eq!(devices[2].transport(), Transport::Roce);
         devices[2].open().unwrap();
+    }
+}
+
+#[test]
+fn a_passing_shortage_is_an_error_and_not_a_shorter_list() {
+    for call in 0..4 {
+        let twin = zoo();
+        twin.fail(call, libc::EMFILE, |call| *call == Call::Netlink);
+        let error = discovery::list(twin.registry()).unwrap_err();
+        assert_eq!(error.errno(), Some(libc::EMFILE), "{error}");
     }
 }
 

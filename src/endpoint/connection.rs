@@ -194,8 +194,9 @@ impl Connection {
         };
         buffer.write(0, message)?;
         let segment = buffer.slice(..message.len())?;
-        self.submit(|batch, wr_id| batch.send(wr_id).signaled().from(&[segment]))?;
-        let sent = self.wait_for_own("send");
+        let sent = self
+            .submit(|batch, wr_id| batch.send(wr_id).signaled().from(&[segment]))
+            .and_then(|()| self.wait_for_own("send"));
         match &sent {
             Ok(()) => self.scratch = Some(buffer),
             // The request is over.
@@ -236,7 +237,9 @@ impl Connection {
     }
 
     /// Begins a batch of requests that nobody waits for yet; the completions of those that are
-    /// signaled are fetched with [`Connection::send_completion`]. Numbers from 2^62 on are taken.
+    /// signaled are fetched with [`Connection::send_completion`]. No more than
+    /// [`Settings::send_depth`](super::Settings::send_depth) may be signaled and not fetched: the
+    /// completions of further ones are lost. Numbers from 2^62 on are taken.
     pub fn batch(&mut self) -> Batch<'_> {
         self.send.batch()
     }
@@ -271,7 +274,15 @@ impl Connection {
         let own = self.own_number();
         let mut batch = self.send.batch();
         build(&mut batch, own)?;
-        Ok(batch.submit()?)
+        batch.submit().map_err(|error| {
+            let described = Error::from(error);
+            if let PostError::Doorbell { .. } = error {
+                // The request is in the queue, and would be carried out at some later doorbell
+                // though it was reported as failed. So there is no later one.
+                self.ended = Some(described.clone());
+            }
+            described
+        })
     }
 
     /// Waits for the request that a waiting call has posted.
@@ -350,6 +361,7 @@ impl Connection {
                 _ => Wanted::Request,
             };
             completion.set_wr_id(number & !RECEIVE);
+            self.note_failure(&completion);
             if kind == wanted {
                 return Some(completion);
             }
@@ -363,17 +375,24 @@ impl Connection {
         None
     }
 
-    /// A failure is an error, and ends the connection: its queue pair does no more. One that comes
-    /// from the connection's end is told as that.
+    /// A failed request ends the connection: its queue pair does no more. The first one has the
+    /// reason, whoever waits for it; what follows is flushed.
+    fn note_failure(&mut self, completion: &Completion) {
+        if let Err(failure) = completion.result()
+            && !failure.is_flush()
+        {
+            self.ended.get_or_insert_with(|| Error::from(failure));
+        }
+    }
+
+    /// A failure is an error. One that comes from the connection's end is told as that.
     fn judge(&mut self, operation: &'static str, completion: Completion) -> Result<Completion> {
         let Err(failure) = completion.result() else {
             return Ok(completion);
         };
         self.take_events()?;
-        let ended = self.ended.get_or_insert_with(|| {
-            Error::new(operation, ErrorKind::WorkFailed, failure.to_string())
-        });
-        Err(ended.clone())
+        let ended = self.ended.get_or_insert_with(|| Error::from(failure));
+        Err(ended.clone().in_operation(operation))
     }
 
     /// Waits until a completion or an event of the connection comes.
@@ -413,5 +432,12 @@ impl Connection {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Somebody may hold another handle of the id; the connection ends all the same.
+        let _ = self.id.destroy();
     }
 }

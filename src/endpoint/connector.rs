@@ -57,26 +57,30 @@ impl Connector {
     /// answer in time.
     #[doc(alias = "rdma_create_ep")]
     pub fn connect(&self, peer: impl ToSocketAddrs) -> Result<Connection> {
-        self.each_address(peer, |peer| self.prepare_one(peer)?.establish())
+        self.each_address(peer, |peer, deadline| {
+            self.prepare_one(peer, deadline)?.establish()
+        })
     }
 
-    /// As [`Connector::connect`], up to the handshake, so that receives can be posted before it.
+    /// As [`Connector::connect`], up to the handshake, so that receives can be posted before it. The
+    /// first address that an RDMA device leads to is the one.
     ///
     /// # Errors
     ///
     /// As there.
     pub fn prepare(&self, peer: impl ToSocketAddrs) -> Result<Prepared> {
-        self.each_address(peer, |peer| self.prepare_one(peer))
+        self.each_address(peer, |peer, deadline| self.prepare_one(peer, deadline))
     }
 
     fn each_address<T>(
         &self,
         peer: impl ToSocketAddrs,
-        attempt: impl Fn(SocketAddr) -> Result<T>,
+        attempt: impl Fn(SocketAddr, Deadline) -> Result<T>,
     ) -> Result<T> {
+        let deadline = Deadline::after(Some(self.settings.connect_timeout));
         let mut outcome = Err(Error::invalid("connect", "the name has no address"));
         for peer in resolve("connect", peer)? {
-            outcome = attempt(peer);
+            outcome = attempt(peer, deadline);
             if outcome.is_ok() {
                 break;
             }
@@ -84,8 +88,7 @@ impl Connector {
         outcome
     }
 
-    fn prepare_one(&self, peer: SocketAddr) -> Result<Prepared> {
-        let deadline = Deadline::after(Some(self.settings.connect_timeout));
+    fn prepare_one(&self, peer: SocketAddr, deadline: Deadline) -> Result<Prepared> {
         let channel = EventChannel::open()?;
         let id = channel.create_id(PortSpace::Tcp)?;
         id.resolve_addr(self.source, peer, left(deadline))?;

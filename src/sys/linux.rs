@@ -14,7 +14,7 @@ use nix::sys::socket::{MsgFlags, NetlinkAddr, sendto};
 use rdmacm_kernel_abi::{netlink, uverbs::ioctl};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Attr, IoctlCommand, Kernel, MAX_ATTRS, Value, WriteCommand};
+use super::{Attr, IoctlCommand, Kernel, MAX_ATTRS, Value, WriteCommand, adopt_fd};
 
 /// Calls into the running kernel.
 #[derive(Debug)]
@@ -56,8 +56,12 @@ impl Kernel for Linux {
         Ok(())
     }
 
-    fn ioctl_command(&self, fd: BorrowedFd<'_>, command: IoctlCommand<'_, '_>) -> io::Result<()> {
-        let mut packet = IoctlPacket::encode(&command);
+    fn ioctl_command(
+        &self,
+        fd: BorrowedFd<'_>,
+        mut command: IoctlCommand<'_, '_>,
+    ) -> io::Result<()> {
+        let mut packet = IoctlPacket::encode(&mut command);
         // SAFETY: the packet has the kernel's layout: a header that counts the attributes behind
         // it. Each attribute points to a slice that `command` borrows for this call, with that
         // slice's length, and the output slices are borrowed mutably.
@@ -71,8 +75,7 @@ impl Kernel for Linux {
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
-        packet.decode(command.attrs);
-        Ok(())
+        packet.decode(command.attrs)
     }
 
     fn read(&self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
@@ -177,7 +180,9 @@ fn map(length: usize, flags: i32, fd: RawFd, offset: u64) -> io::Result<NonNull<
 fn poll_timeout(timeout: Option<Duration>) -> PollTimeout {
     timeout.map_or(PollTimeout::NONE, |timeout| {
         let millis = timeout.as_nanos().div_ceil(1_000_000);
-        PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+        // Not `PollTimeout::MAX` nor a conversion from a wider type: those of nix 0.30 panic.
+        let millis = i32::try_from(millis).unwrap_or(i32::MAX);
+        PollTimeout::try_from(millis).unwrap_or(PollTimeout::NONE)
     })
 }
 
@@ -277,7 +282,7 @@ struct IoctlPacket {
 }
 
 impl IoctlPacket {
-    fn encode(command: &IoctlCommand<'_, '_>) -> Self {
+    fn encode(command: &mut IoctlCommand<'_, '_>) -> Self {
         assert!(
             command.attrs.len() <= MAX_ATTRS,
             "MAX_ATTRS covers every command of the crate"
@@ -294,36 +299,37 @@ impl IoctlPacket {
             },
             attrs: [ioctl::Attr::default(); MAX_ATTRS],
         };
-        for (encoded, attr) in packet.attrs.iter_mut().zip(command.attrs.iter()) {
+        for (encoded, attr) in packet.attrs.iter_mut().zip(command.attrs.iter_mut()) {
             *encoded = encode_attr(attr);
         }
         packet
     }
 
     /// Takes the new objects out of the attributes after a successful call.
-    fn decode(&self, attrs: &mut [Attr<'_>]) {
+    fn decode(&self, attrs: &mut [Attr<'_>]) -> io::Result<()> {
         for (encoded, attr) in self.attrs.iter().zip(attrs) {
             match &mut attr.value {
                 Value::NewHandle(handle) => **handle = encoded.data as u32,
                 Value::NewFd(fd) => {
                     // SAFETY: the kernel has just made this descriptor for us and told nobody else.
-                    **fd = Some(unsafe { OwnedFd::from_raw_fd(encoded.data as RawFd) });
+                    **fd = Some(unsafe { adopt_fd(encoded.data) }?);
                 }
                 Value::In(_) | Value::Out(_) | Value::Handle(_) | Value::Fd(_) => {}
             }
         }
+        Ok(())
     }
 }
 
-fn encode_attr(attr: &Attr<'_>) -> ioctl::Attr {
-    let (len, data) = match &attr.value {
+fn encode_attr(attr: &mut Attr<'_>) -> ioctl::Attr {
+    let (len, data) = match &mut attr.value {
         Value::In(bytes) if bytes.len() <= 8 => {
             let mut inline = 0u64;
             inline.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
             (bytes.len(), inline)
         }
         Value::In(bytes) => (bytes.len(), bytes.as_ptr() as u64),
-        Value::Out(bytes) => (bytes.len(), bytes.as_ptr() as u64),
+        Value::Out(bytes) => (bytes.len(), bytes.as_mut_ptr() as u64),
         Value::Handle(handle) => (0, u64::from(*handle)),
         Value::Fd(fd) => (0, fd.as_raw_fd() as u64),
         Value::NewHandle(_) | Value::NewFd(_) => (0, 0),
@@ -336,3 +342,6 @@ fn encode_attr(attr: &Attr<'_>) -> ioctl::Attr {
         ..Default::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -156,7 +156,8 @@ pub(crate) fn running_kernel() -> Arc<dyn Kernel> {
 ///
 /// The kernel must have made the descriptor for this process in that command, and nobody else may
 /// have taken it over.
-pub(crate) unsafe fn adopt_fd(number: u32) -> OwnedFd {
-    // SAFETY: the caller vouches that the descriptor is open and nobody else's.
-    unsafe { OwnedFd::from_raw_fd(number as RawFd) }
+pub(crate) unsafe fn adopt_fd(number: u64) -> io::Result<OwnedFd> {
+    let number = RawFd::try_from(number).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+    // SAFETY: the caller vouches that the descriptor is open and nobody else's; it is not negative.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }

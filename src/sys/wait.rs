@@ -47,8 +47,15 @@ impl Deadline {
     }
 }
 
-/// Waits until one of `fds` is readable or in error. Returns which, or `None` when the deadline
-/// passed first. Signals do not end the wait.
+fn reports(polled: &PollFd<'_>, flags: PollFlags) -> bool {
+    // Bits that nobody knows are taken for an error.
+    let reported = polled.revents().unwrap_or(PollFlags::POLLERR);
+    reported.intersects(flags)
+}
+
+/// Waits until one of `fds` is readable. Returns which, or `None` when the deadline passed first.
+/// Signals do not end the wait. When nothing is readable and one is in error, as after the removal of
+/// a device, the wait ends with `EIO`: it would never end otherwise.
 pub(crate) fn wait_readable<const N: usize>(
     kernel: &dyn Kernel,
     fds: [BorrowedFd<'_>; N],
@@ -59,10 +66,12 @@ pub(crate) fn wait_readable<const N: usize>(
         let remaining = deadline.remaining();
         match kernel.poll(&mut polled, remaining) {
             Ok(()) => {
-                // Error bits that this library does not know end the wait as well.
-                let ready = std::array::from_fn(|i| polled[i].any().unwrap_or(true));
+                let ready = std::array::from_fn(|i| reports(&polled[i], PollFlags::POLLIN));
                 if ready.contains(&true) {
                     return Ok(Some(ready));
+                }
+                if polled.iter().any(|fd| reports(fd, PollFlags::all())) {
+                    return Err(io::Error::from_raw_os_error(libc::EIO));
                 }
                 if remaining == Some(Duration::ZERO) {
                     return Ok(None);

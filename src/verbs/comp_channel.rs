@@ -51,7 +51,8 @@ impl Context {
             )
             .map_err(|error| Error::from_os("create_comp_channel", &error))?;
         // SAFETY: the answer to this command is a descriptor that the kernel made for us just now.
-        let fd = unsafe { adopt_fd(response.fd) };
+        let fd = unsafe { adopt_fd(u64::from(response.fd)) }
+            .map_err(|error| Error::from_os("create_comp_channel", &error))?;
         Ok(CompletionChannel(Arc::new(ChannelInner {
             fd,
             context: self.clone(),

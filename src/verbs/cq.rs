@@ -47,8 +47,10 @@ pub struct CqBuilder<'a> {
 impl Context {
     /// Begins a completion queue with room for `entries` completions.
     ///
-    /// It must hold the completions of all requests that can be outstanding on the queue pairs
-    /// that report to it: completions beyond its room are lost.
+    /// It must hold the completions of all requests that were posted and not yet polled, of all queue
+    /// pairs that report to it: completions beyond its room are lost. A slot of a send or receive
+    /// queue is free again before its completion is polled, and devices round the depths of queues up
+    /// (to less than twice what was asked for).
     #[doc(alias("ibv_create_cq", "ibv_create_cq_ex"))]
     pub fn completion_queue(&self, entries: u32) -> CqBuilder<'_> {
         CqBuilder {

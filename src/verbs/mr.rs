@@ -80,18 +80,20 @@ impl Mr {
                 "remote write or atomic access needs LOCAL_WRITE as well",
             ));
         }
-        let request = uverbs::RegMr {
-            start: address,
-            length: length as u64,
-            hca_va: address,
-            pd_handle: pd.handle(operation)?,
-            access_flags: access.bits(),
-            ..Default::default()
-        };
         let context = pd.context();
-        let response: uverbs::RegMrResp = context
-            .command(uverbs::Command::REG_MR, &request, DriverData::default())
-            .map_err(|error| explain(context, length, &error))?;
+        let response: uverbs::RegMrResp = pd.with_handle(operation, |pd_handle| {
+            let request = uverbs::RegMr {
+                start: address,
+                length: length as u64,
+                hca_va: address,
+                pd_handle,
+                access_flags: access.bits(),
+                ..Default::default()
+            };
+            context
+                .command(uverbs::Command::REG_MR, &request, DriverData::default())
+                .map_err(|error| explain(context, length, &error))
+        })?;
         let object = KernelObject::new(
             ObjectKind::MemoryRegion,
             context,

@@ -82,12 +82,17 @@ impl Pd {
             .map_or(Ok(()), |object| object.destroy().map(drop))
     }
 
-    /// The kernel's handle, unless the domain was freed through another handle of ours.
-    pub(super) fn handle(&self, operation: &'static str) -> Result<u32> {
-        if let Some(object) = &self.object {
-            object.check_alive(operation)?;
+    /// Sends a command that names the domain, which is not freed meanwhile through another handle
+    /// of ours.
+    pub(super) fn with_handle<T>(
+        &self,
+        operation: &'static str,
+        command: impl FnOnce(u32) -> Result<T>,
+    ) -> Result<T> {
+        match &self.object {
+            Some(object) => object.with_handle(operation, command),
+            None => command(self.handle),
         }
-        Ok(self.handle)
     }
 
     /// What an object made in the domain has to keep alive.

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::{Pd, QpAttr, QpCapabilities, QpModify, QpState, RecvHalf, SendHalf};
 use crate::device::{Context, DriverData, KernelObject, ObjectKind};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::fastpath::rxe::{Doorbell, RecvQueue, SendQueue};
 use crate::qp_table::QpEntry;
 use crate::sys::{Attr, Value};
@@ -68,9 +68,11 @@ impl Qp {
 
         let mut answer = Answer::default();
         let cqs = [send_cq.object(), recv_cq.object()];
-        let handles = [attr.pd.handle(operation)?, cqs[0].handle(), cqs[1].handle()];
-        create(context, handles, attr, &mut answer)
-            .map_err(|error| Error::from_os(operation, &error))?;
+        attr.pd.with_handle(operation, |pd| {
+            let handles = [pd, cqs[0].handle(), cqs[1].handle()];
+            create(context, handles, attr, &mut answer)
+                .map_err(|error| Error::from_os(operation, &error))
+        })?;
         let mut parents = attr.pd.parents();
         parents.extend(cqs.map(Arc::clone));
         let object = KernelObject::new(ObjectKind::QueuePair, context, answer.handle, parents);
@@ -154,14 +156,6 @@ impl Qp {
     /// When the queue pair was destroyed or the device is gone.
     #[doc(alias = "ibv_query_qp")]
     pub fn query_state(&self) -> Result<QpState> {
-        // The kernel may have given the handle to another queue pair meanwhile.
-        if self.entry.state() == QpEntry::DESTROYED {
-            return Err(Error::new(
-                "query_qp",
-                ErrorKind::Destroyed,
-                "the queue pair was destroyed",
-            ));
-        }
         let state = query(&self.entry)?.qp_state;
         Ok(QpState::from_kernel(state))
     }
@@ -227,13 +221,16 @@ fn create(
 }
 
 fn query(entry: &QpEntry) -> Result<uverbs::QueryQpResp> {
-    let request = uverbs::QueryQp {
-        qp_handle: entry.handle(),
-        attr_mask: uverbs::QpAttrMask::STATE.bits(),
-        ..Default::default()
-    };
-    entry
-        .context()
-        .command(uverbs::Command::QUERY_QP, &request, DriverData::default())
-        .map_err(|error| Error::from_os("query_qp", &error))
+    let operation = "query_qp";
+    entry.with_handle(operation, |qp_handle| {
+        let request = uverbs::QueryQp {
+            qp_handle,
+            attr_mask: uverbs::QpAttrMask::STATE.bits(),
+            ..Default::default()
+        };
+        entry
+            .context()
+            .command(uverbs::Command::QUERY_QP, &request, DriverData::default())
+            .map_err(|error| Error::from_os(operation, &error))
+    })
 }

@@ -6,7 +6,7 @@ use rdmacm_kernel_abi::uverbs::{self, QpAttrMask};
 
 use super::Access;
 use crate::device::{Gid, Mtu};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::qp_table::QpEntry;
 
 /// The state of a queue pair.
@@ -205,18 +205,16 @@ impl QpModify {
 
     /// Carries the change out on a reliable-connected queue pair.
     pub(crate) fn apply(&self, qp: &QpEntry) -> Result<()> {
-        let before = QpState::from_kernel(qp.state());
-        if before == QpState::Destroyed {
-            return Err(Error::new(
-                "modify_qp",
-                ErrorKind::Destroyed,
-                "the queue pair was destroyed",
-            ));
+        if matches!(self.state, QpState::Destroyed | QpState::Other(_)) {
+            let explanation = format!("{:?} is no state to move to", self.state);
+            return Err(Error::invalid("modify_qp", explanation));
         }
-        let request = self.request(qp.handle());
-        qp.context()
-            .command_without_answer(uverbs::Command::MODIFY_QP, &request)
-            .map_err(|error| self.explain(before, &error))?;
+        let before = QpState::from_kernel(qp.state());
+        qp.with_handle("modify_qp", |handle| {
+            qp.context()
+                .command_without_answer(uverbs::Command::MODIFY_QP, &self.request(handle))
+                .map_err(|error| self.explain(before, &error))
+        })?;
         if self.mask.contains(QpAttrMask::MAX_QP_RD_ATOMIC) {
             qp.set_initiator_depth(self.attr.max_rd_atomic);
         }

@@ -36,6 +36,8 @@ impl SendHalf {
     #[doc(alias("ibv_post_send", "ibv_wr_start"))]
     #[inline]
     pub fn batch(&mut self) -> Batch<'_> {
+        // An earlier batch may have been forgotten instead of dropped.
+        self.queue.discard();
         Batch { half: self }
     }
 

@@ -41,10 +41,8 @@ fn right_outcome(call: &Call, errno: i32) -> Outcome {
         (Call::Doorbell(_), libc::EINTR) => Outcome::Repeated,
         // Netlink's word for a device that is gone.
         (Call::Netlink, libc::EINVAL) => Outcome::Explained,
-        // No netlink: sysfs tells the same.
-        (Call::Netlink, _) => Outcome::Passed,
-        // The device was removed and took the object with it.
-        (call, libc::EIO) if call.is_verbs_destroy() => Outcome::Passed,
+        // No netlink for this process: sysfs tells the same.
+        (Call::Netlink, libc::EACCES) => Outcome::Passed,
         // By a drop, which has nobody to tell.
         (call, _) if call.is_destroy() => Outcome::Repeated,
         _ => Outcome::Surfaces,

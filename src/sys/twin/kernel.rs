@@ -158,7 +158,8 @@ impl Twin {
     fn wait_readable(&self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
         use nix::poll::PollTimeout;
         let timeout = timeout.map_or(PollTimeout::NONE, |timeout| {
-            PollTimeout::try_from(timeout.as_millis()).unwrap_or(PollTimeout::MAX)
+            let millis = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+            PollTimeout::try_from(millis).unwrap_or(PollTimeout::NONE)
         });
         nix::poll::poll(fds, timeout)?;
         Ok(())
