@@ -105,13 +105,8 @@ impl KernelObject {
             return Ok(false);
         }
         if let Err(error) = self.send_destroy() {
-            let is_gone = match error.raw_os_error() {
-                // The device was removed and took the object with it.
-                Some(libc::EIO) => self.context.is_disconnected(),
-                // The kernel does not know it (any more).
-                Some(libc::ENOENT) => true,
-                _ => false,
-            };
+            // A device that was removed took the object with it.
+            let is_gone = error.raw_os_error() == Some(libc::EIO) && self.context.is_disconnected();
             if !is_gone {
                 return Err(Error::from_os(self.kind.destroy_operation(), &error));
             }

@@ -338,13 +338,7 @@ impl Twin {
         world.notice_closed();
         world.calls.push(call.clone());
         let outcome = match world.script.refuse(call) {
-            Some(errno) => {
-                if errno == libc::EIO && call.is_verbs_destroy() {
-                    // The device was removed, and took the object with it.
-                    let _ = act(&mut world);
-                }
-                Err(errno)
-            }
+            Some(errno) => Err(errno),
             None => act(&mut world),
         };
         if outcome.as_ref().err() == Some(&libc::ENOENT) && call.names_an_object() {
