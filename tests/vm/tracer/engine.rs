@@ -77,6 +77,7 @@ impl Engine {
         processes: Processes,
         events: Sender<Event>,
     ) -> io::Result<Self> {
+        ptrace::stay_on_this_processor();
         // SAFETY: the closure makes one system call and allocates nothing.
         unsafe { command.pre_exec(ptrace::trace_me) };
         // The child waits behind its exec. It is reaped by `run`, which waits for all tracees.

@@ -34,7 +34,7 @@ known! {
     SYS_mlock SYS_mmap SYS_mprotect SYS_mremap SYS_munlock SYS_munmap SYS_nanosleep
     SYS_newfstatat SYS_open SYS_openat SYS_pipe SYS_pipe2 SYS_poll SYS_ppoll SYS_prctl
     SYS_pread64 SYS_prlimit64 SYS_pselect6 SYS_pwrite64 SYS_read SYS_readlink SYS_readlinkat
-    SYS_readv SYS_recvfrom SYS_recvmsg SYS_restart_syscall SYS_rseq SYS_rt_sigaction
+    SYS_readv SYS_recvfrom SYS_recvmmsg SYS_recvmsg SYS_restart_syscall SYS_rseq SYS_rt_sigaction
     SYS_rt_sigprocmask SYS_rt_sigreturn SYS_rt_sigsuspend SYS_rt_sigtimedwait
     SYS_sched_getaffinity SYS_sched_setaffinity SYS_sched_yield SYS_select SYS_sendmmsg
     SYS_sendmsg SYS_sendto SYS_set_robust_list SYS_set_tid_address SYS_setpgid SYS_setsid
@@ -66,7 +66,8 @@ pub fn fd_argument(number: i64) -> Option<usize> {
         | libc::SYS_sendto
         | libc::SYS_sendmsg
         | libc::SYS_recvfrom
-        | libc::SYS_recvmsg => Some(0),
+        | libc::SYS_recvmsg
+        | libc::SYS_recvmmsg => Some(0),
         libc::SYS_epoll_ctl => Some(2),
         libc::SYS_mmap => Some(4),
         _ => None,
