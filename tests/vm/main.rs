@@ -9,6 +9,8 @@ mod connections;
 mod counts;
 mod device_test;
 mod environment;
+mod exchange;
+mod faults;
 mod harness;
 mod interop;
 mod pair;
@@ -18,6 +20,7 @@ mod raw_cm;
 mod sample;
 mod self_test;
 mod subcommands;
+mod teardown;
 mod trace_command;
 mod tracer;
 mod tracer_test;
@@ -44,6 +47,8 @@ fn tests() -> Vec<Test> {
         device_test::tests(),
         traffic::tests(),
         bad_situations::tests(),
+        teardown::tests(),
+        faults::tests(),
         counts::tests(),
         interop::tests(),
     ]

@@ -3,7 +3,10 @@
 use std::io::{self, Read};
 use std::process::ExitCode;
 
-use crate::{bad_situations, counts, environment, peers, raw_cm, sample, trace_command, traffic};
+use crate::{
+    bad_situations, counts, environment, exchange, peers, raw_cm, sample, teardown, trace_command,
+    traffic,
+};
 
 /// A program: gets its arguments, without its name.
 type Program = fn(&[String]) -> ExitCode;
@@ -20,6 +23,10 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("situation", bad_situations::restricted::run),
     ("fork", bad_situations::processes::fork_with_a_connection),
     ("without", bad_situations::machine::run),
+    ("exchange", exchange::run),
+    ("stop_early", teardown::stop_early::run),
+    ("shuffle", teardown::shuffle::run),
+    ("race", teardown::race::run),
     ("sample", sample::run),
 ];
 
