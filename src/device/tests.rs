@@ -135,7 +135,7 @@ fn an_index_that_no_device_has_is_no_device() {
 
 #[test]
 fn cut_netlink_messages_lose_devices_and_nothing_else() {
-    for length in 0..160 {
+    for length in (0..160).step_by(if cfg!(miri) { 23 } else { 1 }) {
         let twin = zoo();
         twin.tamper_netlink(move |payload| payload.truncate(length));
         assert!(list(&twin).len() <= 4);

@@ -138,9 +138,14 @@ fn completions_come_to_whom_they_belong() {
         (completion.wr_id(), completion.result().unwrap().opcode()),
         (10, Opcode::Send)
     );
+    // Nor does one lose the messages that came meanwhile.
+    let inbox = active.alloc(64).unwrap();
+    active.post_recv(20, inbox.slice(..).unwrap()).unwrap();
+    passive.send(b"answer").unwrap();
     for number in 0..3 {
         assert_eq!(passive.recv_completion().unwrap().wr_id(), number);
     }
+    assert_eq!(active.recv_completion().unwrap().wr_id(), 20);
     active.set_timeout(Some(SHORT));
     assert_eq!(
         active.send_completion().unwrap_err().kind(),

@@ -150,3 +150,26 @@ fn children_keep_their_parents() {
     drop(buffer);
     twin.assert_clean();
 }
+
+#[test]
+fn a_removed_device_has_taken_its_objects_along() {
+    let twin = Twin::new();
+    let (one, other) = ends(&twin);
+    twin.remove_device(0);
+    twin.fail_from(0, libc::EIO, Call::is_verbs_destroy);
+    assert!(one.qp.destroy().unwrap());
+    assert!(!one.qp.destroy().unwrap());
+    drop((one, other));
+    twin.assert_nothing_left();
+}
+
+#[test]
+fn an_io_error_of_a_device_that_is_there_destroys_nothing() {
+    let twin = Twin::new();
+    let (one, other) = ends(&twin);
+    twin.fail(0, libc::EIO, Call::is_verbs_destroy);
+    assert_eq!(one.qp.destroy().unwrap_err().errno(), Some(libc::EIO));
+    assert!(one.qp.destroy().unwrap());
+    drop((one, other));
+    twin.assert_clean();
+}
