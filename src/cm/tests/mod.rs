@@ -8,4 +8,5 @@ mod handshake;
 mod hostile;
 mod pair;
 mod random;
+mod requests;
 mod teardown;

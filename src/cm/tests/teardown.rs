@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use rdmacm_kernel_abi::ucma::{Command, EventType};
 
-use super::pair::{self, Pair, Side, address, connect, expect, furnish, listen, resolve};
+use super::pair::{self, Pair, Side, address, connect, expect, furnish, resolve};
 use crate::cm::id::find;
-use crate::cm::{CmId, ConnParam, Event, EventChannel, PortSpace, Status};
+use crate::cm::{CmId, ConnParam, EventChannel, PortSpace, Status};
 use crate::error::{ErrorKind, Result};
 use crate::fastpath::PostError;
 use crate::sys::twin::{CREATE_QP, Call, DESTROY_QP, GET_CONTEXT, Twin};
@@ -135,74 +135,6 @@ fn a_panic_unwinds_in_the_right_order() {
         std::panic::resume_unwind(Box::new("not printed"));
     }));
     assert!(panicked.is_err());
-    twin.assert_clean();
-}
-
-/// A request that waits at a listener, with the side that sent it.
-fn requested(twin: &Arc<Twin>) -> (pair::Listening, Side) {
-    let registry = twin.registry();
-    let listening = listen(registry).unwrap();
-    let (channel, id) = resolve(registry).unwrap();
-    let active = furnish(twin, channel, id).unwrap();
-    active.id.connect(&ConnParam::new()).unwrap();
-    (listening, active)
-}
-
-#[test]
-fn a_rejection_tells_why_and_leaves_nothing() {
-    let twin = Twin::new();
-    let (listening, active) = requested(&twin);
-    let Event::ConnectRequest(request) = expect(&listening.channel, "CONNECT_REQUEST").unwrap()
-    else {
-        unreachable!("the name was checked")
-    };
-    request.id().reject(b"not today").unwrap();
-    assert_eq!(
-        request.id().reject(b"").unwrap_err().kind(),
-        ErrorKind::InvalidState
-    );
-    let rejected = expect(&active.channel, "REJECTED").unwrap();
-    let data = &rejected.content().unwrap().connection().private_data;
-    assert_eq!((&data[..9], data.len()), (&b"not today"[..], 148));
-    assert_eq!(rejected.into_error("connect").kind(), ErrorKind::Rejected);
-    drop((request, listening, active));
-    twin.assert_clean();
-}
-
-#[test]
-fn dropping_a_request_rejects_the_peer() {
-    let twin = Twin::new();
-    let (listening, active) = requested(&twin);
-    drop(expect(&listening.channel, "CONNECT_REQUEST").unwrap());
-    expect(&active.channel, "REJECTED").unwrap();
-    drop((listening, active));
-    twin.assert_clean();
-}
-
-#[test]
-fn destroying_a_listener_rejects_the_requests_that_nobody_fetched() {
-    let twin = Twin::new();
-    let (listening, active) = requested(&twin);
-    listening.id.destroy().unwrap();
-    expect(&active.channel, "REJECTED").unwrap();
-    assert!(listening.channel.try_next_event().unwrap().is_none());
-    drop((listening, active));
-    twin.assert_clean();
-}
-
-#[test]
-fn a_fetched_request_survives_its_listener() {
-    let twin = Twin::new();
-    let registry = twin.registry();
-    let (listening, active) = requested(&twin);
-    let (channel, id) = pair::fetch(registry, &listening).unwrap();
-    listening.id.destroy().unwrap();
-    drop(listening);
-    let passive = furnish(&twin, channel, id).unwrap();
-    passive.id.accept(&ConnParam::new()).unwrap();
-    expect(&active.channel, "ESTABLISHED").unwrap();
-    expect(&passive.channel, "ESTABLISHED").unwrap();
-    drop((active, passive));
     twin.assert_clean();
 }
 
@@ -386,34 +318,6 @@ fn events_with_a_stale_cookie_are_dropped() {
 }
 
 #[test]
-fn a_request_for_a_listener_that_is_gone_is_rejected() {
-    let twin = Twin::new();
-    let (listening, active) = requested(&twin);
-    twin.tamper(|call, _, answer| {
-        if call.is_cm(Command::GetEvent) {
-            answer[..8].copy_from_slice(&u64::MAX.to_ne_bytes());
-        }
-    });
-    assert!(listening.channel.try_next_event().unwrap().is_none());
-    twin.behave();
-    expect(&active.channel, "REJECTED").unwrap();
-    drop((listening, active));
-    twin.assert_clean();
-}
-
-#[test]
-fn a_request_that_cannot_be_taken_over_is_rejected() {
-    let twin = Twin::new();
-    let (listening, active) = requested(&twin);
-    twin.fail(0, libc::ENOMEM, |call| call.is_cm(Command::Query));
-    let error = listening.channel.try_next_event().unwrap_err();
-    assert_eq!(error.errno(), Some(libc::ENOMEM));
-    expect(&active.channel, "REJECTED").unwrap();
-    drop((listening, active));
-    twin.assert_clean();
-}
-
-#[test]
 fn a_refused_destroy_leaves_everything_as_it_was() {
     let twin = Twin::new();
     let mut pair = connect(&twin, twin.registry()).unwrap();
@@ -464,31 +368,6 @@ fn a_migrated_id_keeps_its_events_and_lets_go_of_its_old_channel() {
     id.resolve_route(pair::TIMEOUT).unwrap();
     expect(&new, "ROUTE_RESOLVED").unwrap();
     drop((new, id));
-    twin.assert_clean();
-}
-
-#[test]
-fn a_migrated_listener_takes_its_requests_along() {
-    let twin = Twin::new();
-    let (listening, active) = requested(&twin);
-    let first = listening.channel;
-    // Twice: the request's id stays on the first of three channels.
-    let [second, third] = [(); 2].map(|()| EventChannel::open_on(first.registry()).unwrap());
-    listening.id.migrate(&second).unwrap();
-    listening.id.migrate(&third).unwrap();
-    drop((first, second));
-    let listening = pair::Listening {
-        id: listening.id,
-        channel: third,
-    };
-    let (channel, id) = pair::fetch(listening.channel.registry(), &listening).unwrap();
-    let passive = furnish(&twin, channel, id).unwrap();
-    passive.id.accept(&ConnParam::new()).unwrap();
-    expect(&active.channel, "ESTABLISHED").unwrap();
-    let before = twin.census().files;
-    listening.id.destroy().unwrap();
-    assert_eq!(before - twin.census().files, 2, "its former channels");
-    drop((listening, active, passive));
     twin.assert_clean();
 }
 
