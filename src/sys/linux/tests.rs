@@ -153,11 +153,8 @@ fn a_wait_never_ends_before_its_time() {
 fn fresh_memory_is_zeroed_and_given_back() {
     let address = Linux.map_memory(8192).unwrap();
     // SAFETY: the mapping has 8192 bytes, zeroed, and nobody else has it.
-    assert!(
-        unsafe { address.cast::<[u8; 8192]>().as_ref() }
-            .iter()
-            .all(|byte| *byte == 0)
-    );
+    let bytes = unsafe { address.cast::<[u8; 8192]>().as_ref() };
+    assert!(bytes.iter().all(|byte| *byte == 0));
     // SAFETY: the whole mapping, not used any more.
     unsafe { Linux.unmap(address, 8192) };
     assert_eq!(
