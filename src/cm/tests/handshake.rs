@@ -200,6 +200,24 @@ fn a_refused_acceptance_flushes_what_is_posted_and_rejects_the_peer_in_the_end()
 }
 
 #[test]
+fn a_side_that_cannot_get_ready_rejects_the_peer_at_once() {
+    let twin = Twin::new();
+    let registry = twin.registry();
+    let listening = listen(registry).unwrap();
+    let (channel, id) = resolve(registry).unwrap();
+    let active = furnish(&twin, channel, id).unwrap();
+    active.id.connect(&ConnParam::new()).unwrap();
+    let (channel, id) = pair::fetch(registry, &listening).unwrap();
+    let passive = furnish(&twin, channel, id).unwrap();
+    twin.fail(0, libc::ENOMEM, |call| call.is_cm(Command::InitQpAttr));
+    let error = passive.id.accept(&ConnParam::new()).unwrap_err();
+    assert_eq!(error.errno(), Some(libc::ENOMEM));
+    expect(&active.channel, "REJECTED").unwrap();
+    drop((listening, active, passive));
+    twin.assert_clean();
+}
+
+#[test]
 fn accepting_a_peer_that_has_given_up_says_so() {
     let twin = Twin::new();
     let registry = twin.registry();

@@ -155,33 +155,38 @@ impl World {
     }
 
     /// The files of sysfs with their contents.
-    pub(super) fn sysfs(&self) -> BTreeMap<PathBuf, String> {
+    pub(super) fn sysfs(&self) -> BTreeMap<String, String> {
         let mut files = BTreeMap::new();
+        let mut add = |path: String, text: String| drop(files.insert(path, text));
         if self.has_sysfs_entry_of_cm {
-            files.insert("/sys/class/misc/rdma_cm/dev".into(), "10:124".to_owned());
+            add("/sys/class/misc/rdma_cm/dev".into(), "10:124".into());
         }
         for device in self.devices.iter().filter(|device| !device.is_gone) {
-            let folder = Path::new("/sys/class/infiniband").join(&device.name);
-            let guid = device.guid.to_be_bytes();
-            let words: Vec<String> = guid
-                .chunks(2)
-                .map(|word| format!("{:02x}{:02x}", word[0], word[1]))
-                .collect();
-            files.insert(folder.join("node_guid"), words.join(":"));
-            files.insert(
-                folder.join("node_type"),
+            let folder = format!("/sys/class/infiniband/{}", device.name);
+            add(format!("{folder}/node_guid"), guid_text(device.guid));
+            add(
+                format!("{folder}/node_type"),
                 format!("{}: CA", device.node_type),
             );
-            files.insert(folder.join("ports/1/link_layer"), "Ethernet".to_owned());
-            files.insert(folder.join("ports/1/pkeys/0"), "0xffff".to_owned());
+            add(format!("{folder}/ports/1/link_layer"), "Ethernet".into());
+            add(format!("{folder}/ports/1/pkeys/0"), "0xffff".into());
             if let Some(number) = device.uverbs {
-                let node = Path::new("/sys/class/infiniband_verbs").join(format!("uverbs{number}"));
-                files.insert(node.join("ibdev"), device.name.clone());
-                files.insert(node.join("dev"), format!("231:{}", 192 + number));
+                let node = format!("/sys/class/infiniband_verbs/uverbs{number}");
+                add(format!("{node}/ibdev"), device.name.clone());
+                add(format!("{node}/dev"), format!("231:{}", 192 + number));
             }
         }
         files
     }
+}
+
+/// As sysfs writes it: four groups of four digits.
+fn guid_text(guid: u64) -> String {
+    let bytes = guid.to_be_bytes();
+    let groups = bytes
+        .chunks(2)
+        .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]));
+    groups.collect::<Vec<String>>().join(":")
 }
 
 fn device_message(device: &TwinDevice) -> Vec<u8> {

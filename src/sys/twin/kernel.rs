@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -127,17 +127,19 @@ impl Kernel for Twin {
 
     fn read_file(&self, path: &Path) -> io::Result<String> {
         self.enter(&Call::ReadFile(path.to_owned()), |world| {
-            world.sysfs().remove(path).ok_or(libc::ENOENT)
+            let text = path.to_str().and_then(|path| world.sysfs().remove(path));
+            text.ok_or(libc::ENOENT)
         })
     }
 
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
         self.enter(&Call::ListDir(path.to_owned()), |world| {
+            let folder = format!("{}/", path.display());
             let files = world.sysfs();
-            let below = files.keys().filter_map(|file| file.strip_prefix(path).ok());
-            let first = below.filter_map(|rest| rest.iter().next());
-            let mut names: Vec<String> = first
-                .map(|name| PathBuf::from(name).display().to_string())
+            let below = files.keys().filter_map(|file| file.strip_prefix(&folder));
+            let mut names: Vec<String> = below
+                .filter_map(|rest| rest.split('/').next())
+                .map(str::to_owned)
                 .collect();
             names.dedup();
             if names.is_empty() {
