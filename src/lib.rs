@@ -21,7 +21,8 @@
 //! * Requests are checked before the kernel is asked. An [`Error`] names the operation, the
 //!   kernel's errno and what it means.
 //! * Everything is `Send` and `Sync`. Posting and polling take `&mut` and no lock.
-//! * After a fork the child has no use of the parent's objects: it opens its own.
+//! * After a fork the child has no use of the parent's objects: it opens its own (in a program with
+//!   several threads only after an exec).
 
 #![deny(unsafe_code)]
 

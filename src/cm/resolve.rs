@@ -42,7 +42,8 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// No route to the address, a source address that is not this machine's.
+    /// No route to the address, a source address that is not this machine's. A zero timeout is
+    /// allowed: it finds only addresses that the machine knows already.
     #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_addr(
         &self,
