@@ -42,11 +42,9 @@ pub enum Outcome {
 struct Call {
     name: &'static str,
     sides: &'static [Side],
-    /// What comes of it, except with the errnos below.
+    /// What comes of it, except with some errnos.
     outcome: Outcome,
-    exceptions: &'static [i32],
-    /// What comes of it with these.
-    instead: Outcome,
+    exceptions: &'static [(i32, Outcome)],
 }
 
 const BOTH: &[Side] = &[Side::Client, Side::Server];
@@ -60,59 +58,51 @@ const fn fatal(
     sides: &'static [Side],
     operations: &'static [&'static str],
 ) -> Call {
-    let outcome = Outcome::Failure(operations);
     Call {
         name,
         sides,
-        outcome,
+        outcome: Outcome::Failure(operations),
         exceptions: &[],
-        instead: outcome,
     }
 }
 
 /// A call whose failure has no consequence.
 const fn harmless(name: &'static str, sides: &'static [Side], why: &'static str) -> Call {
-    let outcome = Outcome::Success(why);
     Call {
         name,
         sides,
-        outcome,
+        outcome: Outcome::Success(why),
         exceptions: &[],
-        instead: outcome,
     }
 }
 
 impl Call {
-    /// With this errno something else comes of it.
-    const fn but(mut self, errno: &'static [i32], instead: Outcome) -> Self {
-        self.exceptions = errno;
-        self.instead = instead;
+    const fn except(mut self, exceptions: &'static [(i32, Outcome)]) -> Self {
+        self.exceptions = exceptions;
         self
-    }
-
-    /// A signal does no harm.
-    const fn repeated(self) -> Self {
-        self.but(&[libc::EINTR], Outcome::Success("it is repeated"))
-    }
-
-    /// The kernel's word for a device that is gone, with all its objects.
-    const fn done_by_removal(self) -> Self {
-        self.but(&[libc::EIO], Outcome::Success("the device took it along"))
-    }
-
-    /// The kernel's word for the index of a device that is gone.
-    const fn unless_it_denies_the_device(self) -> Self {
-        self.but(&[libc::EINVAL], Outcome::Text("the device with index"))
     }
 }
 
-const SYSFS: &str = "sysfs is asked instead";
+/// Interrupted by a signal, the call is made again.
+const REPEATED: &[(i32, Outcome)] = &[(libc::EINTR, AGAIN)];
+const AGAIN: Outcome = Outcome::Success("it is repeated");
+
+/// Without permission sysfs is asked. EINVAL is how the kernel denies that there is a device.
+const DISCOVERY: &[(i32, Outcome)] = &[(libc::EACCES, SYSFS), (libc::EINVAL, NO_DEVICE)];
+const DISCOVERY_REPEATED: &[(i32, Outcome)] = &[
+    (libc::EACCES, SYSFS),
+    (libc::EINVAL, NO_DEVICE),
+    (libc::EINTR, AGAIN),
+];
+const SYSFS: Outcome = Outcome::Success("sysfs is asked instead");
+const NO_DEVICE: Outcome = Outcome::Text("the device with index");
+
 const TWICE: &str = "a drop tries twice";
 const OVER: &str = "the connection is over anyway";
 
 /// All calls of all sides.
 const CALLS: &[Call] = &[
-    fatal("openat rdma_cm", BOTH, &["open_event_channel"]).repeated(),
+    fatal("openat rdma_cm", BOTH, &["open_event_channel"]).except(REPEATED),
     fatal("CREATE_ID", BOTH, &["create_id"]),
     fatal("BIND", SERVER, &["bind_addr"]),
     fatal("LISTEN", SERVER, &["listen"]),
@@ -120,12 +110,12 @@ const CALLS: &[Call] = &[
     fatal("RESOLVE_ROUTE", CLIENT, &["resolve_route"]),
     fatal("QUERY", BOTH, &["query"]),
     fatal("MIGRATE_ID", SERVER, &["migrate_id"]),
-    fatal("poll rdma_cm", BOTH, &["next_event"]).repeated(),
-    fatal("GET_EVENT", BOTH, &["next_event"]).repeated(),
-    harmless("socket netlink rdma", BOTH, SYSFS).unless_it_denies_the_device(),
-    harmless("sendto netlink rdma", BOTH, SYSFS).unless_it_denies_the_device(),
-    harmless("recvmmsg netlink rdma", BOTH, SYSFS).unless_it_denies_the_device(),
-    fatal("openat uverbs", BOTH, &["open_device"]).repeated(),
+    fatal("poll rdma_cm", BOTH, &["next_event"]).except(REPEATED),
+    fatal("GET_EVENT", BOTH, &["next_event"]).except(REPEATED),
+    fatal("socket netlink rdma", BOTH, &["devices"]).except(DISCOVERY),
+    fatal("sendto netlink rdma", BOTH, &["devices"]).except(DISCOVERY),
+    fatal("recvmmsg netlink rdma", BOTH, &["devices"]).except(DISCOVERY_REPEATED),
+    fatal("openat uverbs", BOTH, &["open_device"]).except(REPEATED),
     fatal("newfstatat uverbs", BOTH, &["open_device"]),
     fatal("DEVICE.GET_CONTEXT", BOTH, &["open_device"]),
     fatal("invoke EX_QUERY_DEVICE", BOTH, &["query_device"]),
@@ -139,20 +129,20 @@ const CALLS: &[Call] = &[
     fatal("INIT_QP_ATTR", BOTH, &["init_qp_attr"]),
     fatal("invoke MODIFY_QP", BOTH, &["modify_qp"]),
     fatal("ACCEPT", BOTH, &["accept"]),
-    fatal("POST_SEND", BOTH, &["post"]).repeated(),
+    fatal("POST_SEND", BOTH, &["post"]).except(REPEATED),
     fatal("invoke REQ_NOTIFY_CQ", SLEEPING, &["req_notify_cq"]),
-    fatal("poll events", SLEEPING, &["recv", "send"]).repeated(),
-    fatal("read events", SLEEPING, &["next_cq_event"]).repeated(),
+    fatal("poll events", SLEEPING, &["recv", "send"]).except(REPEATED),
+    fatal("read events", SLEEPING, &["next_cq_event"]).except(REPEATED),
     fatal("DISCONNECT", CLIENT, &["disconnect"]),
-    fatal("QP.DESTROY", CLIENT, &["destroy_qp"]).done_by_removal(),
+    fatal("QP.DESTROY", CLIENT, &["destroy_qp"]),
     harmless("CQ.DESTROY", CLIENT, TWICE),
     harmless("MR.DESTROY", CLIENT, TWICE),
     fatal("DESTROY_ID", BOTH, &["destroy_id"]),
     harmless("DESTROY_ID of a listener", SERVER, TWICE),
-    fatal("GET_EVENT at the end", SERVER, &["next_event"]).repeated(),
+    fatal("GET_EVENT at the end", SERVER, &["next_event"]).except(REPEATED),
     harmless("invoke MODIFY_QP at the end", SERVER, OVER),
     harmless("DISCONNECT at the end", SERVER, OVER),
-    fatal("QP.DESTROY at the end", SERVER, &["destroy_qp"]).done_by_removal(),
+    fatal("QP.DESTROY at the end", SERVER, &["destroy_qp"]),
     harmless("CQ.DESTROY at the end", SERVER, TWICE),
     harmless("MR.DESTROY at the end", SERVER, TWICE),
 ];
@@ -177,10 +167,8 @@ pub fn is_to_fail(side: Side, name: &str) -> bool {
 pub fn outcome(name: &str, errno: i32) -> Result<Outcome, String> {
     let call = CALLS.iter().find(|call| call.name == name);
     let call = call.ok_or(format!("{name} is not in the table"))?;
-    Ok(match call.exceptions.contains(&errno) {
-        true => call.instead,
-        false => call.outcome,
-    })
+    let exception = call.exceptions.iter().find(|(of, _)| *of == errno);
+    Ok(exception.map_or(call.outcome, |(_, outcome)| *outcome))
 }
 
 /// What a call is, seen alone.

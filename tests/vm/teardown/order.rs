@@ -113,11 +113,9 @@ fn step_of_qp(event: &Event) -> Option<Step> {
         ..event.clone()
     };
     let handle = carried_out.destroyed(object::QP)?;
-    // EIO says that the device is gone, and all its queue pairs with it.
-    let done = event.succeeded() || event.errno() == Some(libc::EIO);
     Some(Step::DestroyQp {
         qp: qp(handle),
-        done,
+        done: event.succeeded(),
     })
 }
 

@@ -52,8 +52,8 @@ pub fn run(args: &[String]) -> ExitCode {
         return ExitCode::from(64);
     };
     let mut made = Checked::default();
+    let before = Usage::now().expect("the counts");
     for seed in seed..seed + cases {
-        let before = Usage::now().expect("the counts");
         run_case(seed, &mut made);
         if let Err(left) = before.wait_until_restored(CLEANUP_TIME) {
             panic!("seed {seed}: {left}");

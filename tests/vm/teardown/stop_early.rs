@@ -66,24 +66,23 @@ type Attempt = fn(Plan, &mut Checked) -> bool;
 
 /// Builds connections with one step more each time, and checks that nothing of them stays.
 fn stop_everywhere(attempt: Attempt) -> Checked {
+    let before = Usage::now().expect("the counts");
     let mut made = Checked::default();
+    let mut attempt_cleanly = |plan| {
+        let complete = attempt(plan, &mut made);
+        if let Err(left) = before.wait_until_restored(CLEANUP_TIME) {
+            panic!("{plan:?}: {left}");
+        }
+        complete
+    };
     let mut plan = Plan::default();
-    while !attempt_cleanly(attempt, plan, &mut made) {
+    while !attempt_cleanly(plan) {
         plan.steps += 1;
     }
     // A rejected connection differs in its last steps only.
     plan.rejects = true;
-    attempt_cleanly(attempt, plan, &mut made);
+    attempt_cleanly(plan);
     made
-}
-
-fn attempt_cleanly(attempt: Attempt, plan: Plan, made: &mut Checked) -> bool {
-    let before = Usage::now().expect("the counts");
-    let complete = attempt(plan, made);
-    if let Err(left) = before.wait_until_restored(CLEANUP_TIME) {
-        panic!("{plan:?}: {left}");
-    }
-    complete
 }
 
 fn return_early(plan: Plan, made: &mut Checked) -> bool {
