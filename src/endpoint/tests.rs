@@ -440,10 +440,14 @@ fn each_call_of_an_active_endpoint_refused_once() {
         while !twin.calls().iter().any(|call| call.is_cm(Command::Listen)) {
             thread::yield_now();
         }
-        let outcomes = (0..).map_while(|skip| refuse_one(&twin, skip, errno));
+        // Miri is slow, and refuses some of the calls only.
+        let stride = if cfg!(miri) { 20 } else { 1 };
+        let outcomes = (0..)
+            .step_by(stride)
+            .map_while(|skip| refuse_one(&twin, skip, errno));
         let failures = outcomes.filter(Result::is_err).count();
         // Of more than fifty calls some are repeated or have a second way.
-        assert!(failures > 20, "{failures}");
+        assert!(failures > 20 / stride, "{failures}");
         active_life().unwrap();
         stop.store(true, Ordering::Relaxed);
         echoing.join().unwrap();
