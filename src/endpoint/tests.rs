@@ -447,7 +447,7 @@ fn each_call_of_an_active_endpoint_refused_once() {
             .map_while(|skip| refuse_one(&twin, skip, errno));
         let failures = outcomes.filter(Result::is_err).count();
         // Of more than fifty calls some are repeated or have a second way.
-        assert!(failures > 20 / stride, "{failures}");
+        assert!(failures >= 20 / stride, "{failures}");
         active_life().unwrap();
         stop.store(true, Ordering::Relaxed);
         echoing.join().unwrap();

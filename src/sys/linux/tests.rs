@@ -66,8 +66,18 @@ fn messages_that_miscount_themselves_are_malformed() {
     assert!(read(&message(NLMSG_ERROR, NlmFlags::empty(), &[1])).is_err());
 }
 
+/// Fewer cases under Miri, which is slow.
+fn config() -> ProptestConfig {
+    let cases = if cfg!(miri) { 8 } else { 256 };
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn no_datagram_is_read_for_ever(datagram in prop::collection::vec(any::<u8>(), 0..200)) {
