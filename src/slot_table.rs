@@ -146,7 +146,7 @@ mod tests {
     proptest! {
         #[test]
         fn behaves_as_a_map_that_never_repeats_a_key(
-            steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..200)
+            steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..if cfg!(miri) { 20 } else { 200 })
         ) {
             let mut table = SlotTable::new();
             let mut model: HashMap<u64, usize> = HashMap::new();
