@@ -174,6 +174,7 @@ fn fresh_memory_is_zeroed_and_given_back() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri has no O_NONBLOCK")]
 fn what_is_no_character_device_has_no_number() {
     let (reader, _writer) = io::pipe().unwrap();
     assert_eq!(Linux.device_number(reader.as_fd()).unwrap(), None);
