@@ -1,9 +1,11 @@
-//! Checks the order of teardown in a trace: the queue pair of an id goes before the id.
+//! Checks the order of teardown in a trace: the queue pair of an id goes before the id, and nothing
+//! is left to the kernel.
 //!
 //! No command of the kernel's says which id a new queue pair is for. The checked programs make it
 //! easy: a queue pair belongs to the id that the same thread made or got last, listeners aside.
 
 use std::fmt;
+use std::mem;
 
 use rdmacm_kernel_abi::ucma;
 use rdmacm_kernel_abi::uverbs::ioctl::object;
@@ -20,18 +22,42 @@ pub enum Step {
     /// The kernel is asked to destroy the id, and does so or not.
     DestroyId { id: u32, done: bool },
     /// A thread made a queue pair.
-    NewQp { thread: i32, qp: Qp },
+    NewQp { thread: i32, qp: Object },
     /// The kernel is asked to destroy the queue pair, and does so or not.
-    DestroyQp { qp: Qp, done: bool },
+    DestroyQp { qp: Object, done: bool },
+    /// Something else was made.
+    New(Object),
+    /// Something else was destroyed.
+    Destroyed(Object),
+    /// The device behind a descriptor is closed.
+    Close { device: u64 },
 }
 
-/// A queue pair: a handle, which has a meaning together with the descriptor of the device.
+/// A kernel object of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Qp {
-    /// Descriptor of the device.
+pub struct Object {
+    pub kind: Kind,
+    /// Descriptor of the device, without which the handle has no meaning.
     pub device: u64,
-    /// Number of the queue pair there.
     pub handle: u32,
+}
+
+/// What an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    QueuePair,
+    CompletionQueue,
+    MemoryRegion,
+    ProtectionDomain,
+}
+
+impl Kind {
+    /// Those that are made and destroyed without regard to ids.
+    const OTHERS: [(Self, u16); 3] = [
+        (Self::CompletionQueue, object::CQ),
+        (Self::MemoryRegion, object::MR),
+        (Self::ProtectionDomain, object::PD),
+    ];
 }
 
 /// How much was checked, so that a test can see that it was not nothing.
@@ -44,7 +70,7 @@ pub struct Checked {
 }
 
 /// Checks the trace of a process that came to its end: each queue pair was destroyed once and
-/// before its id, and no id is left.
+/// before its id, and nothing is left, except the protection domain that a device's users share.
 ///
 /// # Panics
 ///
@@ -94,11 +120,14 @@ pub fn check(steps: impl IntoIterator<Item = Step>) -> Result<Checked, Vec<Strin
 
 /// The part of a call that matters here.
 fn step(event: &Event) -> Option<Step> {
-    step_of_qp(event).or_else(|| step_of_id(event))
+    step_of_qp(event)
+        .or_else(|| step_of_other(event))
+        .or_else(|| step_of_id(event))
 }
 
 fn step_of_qp(event: &Event) -> Option<Step> {
-    let qp = |handle| Qp {
+    let qp = |handle| Object {
+        kind: Kind::QueuePair,
         device: event.args[0],
         handle,
     };
@@ -116,6 +145,25 @@ fn step_of_qp(event: &Event) -> Option<Step> {
     Some(Step::DestroyQp {
         qp: qp(handle),
         done: event.succeeded(),
+    })
+}
+
+fn step_of_other(event: &Event) -> Option<Step> {
+    if event.syscall == libc::SYS_close {
+        let device = event.args[0];
+        return Some(Step::Close { device });
+    }
+    Kind::OTHERS.into_iter().find_map(|(kind, number)| {
+        let object = |handle| Object {
+            kind,
+            device: event.args[0],
+            handle,
+        };
+        let made = event
+            .created(number)
+            .map(|handle| Step::New(object(handle)));
+        let destroyed = event.destroyed(number);
+        made.or(destroyed.map(|handle| Step::Destroyed(object(handle))))
     })
 }
 
@@ -148,7 +196,7 @@ struct Id {
     number: u32,
     thread: i32,
     listens: bool,
-    qp: Option<Qp>,
+    qp: Option<Object>,
 }
 
 /// What exists at a moment, and what was wrong before.
@@ -157,7 +205,9 @@ struct State {
     /// In the order in which they were made.
     ids: Vec<Id>,
     /// Queue pairs that outlive their id.
-    orphans: Vec<Qp>,
+    orphans: Vec<Object>,
+    /// What is not a queue pair.
+    others: Vec<Object>,
     checked: Checked,
     faults: Vec<String>,
 }
@@ -174,6 +224,9 @@ impl State {
             Step::DestroyId { id, done } => self.destroy_id(id, done),
             Step::NewQp { thread, qp } => self.add_qp(thread, qp),
             Step::DestroyQp { qp, done } => self.destroy_qp(qp, done),
+            Step::New(object) => self.others.push(object),
+            Step::Destroyed(object) => self.others.retain(|other| *other != object),
+            Step::Close { device } => self.close(device),
         }
     }
 
@@ -190,7 +243,7 @@ impl State {
         });
     }
 
-    fn add_qp(&mut self, thread: i32, qp: Qp) {
+    fn add_qp(&mut self, thread: i32, qp: Object) {
         self.checked.qps += 1;
         let mut candidates = self.ids.iter_mut().rev();
         match candidates.find(|id| id.thread == thread && !id.listens) {
@@ -206,7 +259,7 @@ impl State {
         }
     }
 
-    fn destroy_qp(&mut self, qp: Qp, done: bool) {
+    fn destroy_qp(&mut self, qp: Object, done: bool) {
         let owner = self.ids.iter_mut().find(|id| id.qp == Some(qp));
         let orphan = self.orphans.iter().position(|orphan| *orphan == qp);
         match (owner, orphan) {
@@ -233,7 +286,21 @@ impl State {
         }
     }
 
+    /// All that is left of the device goes now, one protection domain as it should.
+    fn close(&mut self, device: u64) {
+        let others = mem::take(&mut self.others).into_iter();
+        let (mut left, others): (Vec<Object>, _) = others.partition(|o| o.device == device);
+        self.others = others;
+        let shared = left.iter().position(|o| o.kind == Kind::ProtectionDomain);
+        shared.map(|place| left.remove(place));
+        let texts = left.iter().map(|object| format!("{object} was left"));
+        self.faults.extend(texts);
+    }
+
     fn finish(mut self) -> Result<Checked, Vec<String>> {
+        while let Some(object) = self.others.first() {
+            self.close(object.device);
+        }
         let ids = self.ids.iter();
         let qps = ids.clone().filter_map(|id| id.qp).chain(self.orphans);
         let left = qps.map(|qp| format!("{qp} was left"));
@@ -248,8 +315,14 @@ impl State {
     }
 }
 
-impl fmt::Display for Qp {
+impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "queue pair {} of device {}", self.handle, self.device)
+        let kind = match self.kind {
+            Kind::QueuePair => "queue pair",
+            Kind::CompletionQueue => "completion queue",
+            Kind::MemoryRegion => "memory region",
+            Kind::ProtectionDomain => "protection domain",
+        };
+        write!(f, "{kind} {} of device {}", self.handle, self.device)
     }
 }

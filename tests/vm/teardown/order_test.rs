@@ -1,6 +1,6 @@
 //! The checker of the order reports what is wrong, and nothing else.
 
-use super::order::{Checked, Qp, Step, check};
+use super::order::{Checked, Kind, Object, Step, check};
 use crate::harness::{Outcome, Test, TestResult, tests};
 
 /// The tests of this module.
@@ -10,6 +10,8 @@ pub fn tests() -> Vec<Test> {
         reports_an_id_before_its_queue_pair,
         reports_even_an_attempt,
         reports_what_is_left,
+        reports_what_goes_with_the_device,
+        leaves_the_shared_protection_domain,
         reports_a_second_destroy,
         reports_a_queue_pair_of_unknown_owner,
         tells_owners_apart,
@@ -18,8 +20,16 @@ pub fn tests() -> Vec<Test> {
 
 const THREAD: i32 = 1;
 
-fn qp(handle: u32) -> Qp {
-    Qp { device: 5, handle }
+fn qp(handle: u32) -> Object {
+    object(Kind::QueuePair, handle)
+}
+
+fn object(kind: Kind, handle: u32) -> Object {
+    Object {
+        kind,
+        device: 5,
+        handle,
+    }
 }
 
 fn new_id(id: u32) -> Step {
@@ -83,6 +93,31 @@ fn reports_what_is_left() -> TestResult {
     let steps = [new_id(1), new_qp(7)];
     let faults = ["queue pair 7 of device 5 was left", "id 1 was left"];
     expect_faults(&steps, &faults)
+}
+
+fn reports_what_goes_with_the_device() -> TestResult {
+    let domain = |handle| Step::New(object(Kind::ProtectionDomain, handle));
+    let close = Step::Close { device: 5 };
+    let steps = [
+        domain(1),
+        domain(2),
+        Step::New(object(Kind::MemoryRegion, 3)),
+        Step::New(object(Kind::CompletionQueue, 4)),
+        Step::Destroyed(object(Kind::CompletionQueue, 4)),
+        close,
+    ];
+    let faults = [
+        "protection domain 2 of device 5 was left",
+        "memory region 3 of device 5 was left",
+    ];
+    expect_faults(&steps, &faults)
+}
+
+fn leaves_the_shared_protection_domain() -> TestResult {
+    let domain = Step::New(object(Kind::ProtectionDomain, 1));
+    let close = Step::Close { device: 5 };
+    assert_eq!(check([domain, close, domain]), Ok(Checked::default()));
+    Ok(Outcome::Pass)
 }
 
 fn reports_a_second_destroy() -> TestResult {
