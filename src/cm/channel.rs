@@ -67,12 +67,9 @@ impl EventChannel {
     /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when none came in time.
     #[doc(alias("rdma_get_cm_event", "rdma_ack_cm_event"))]
     pub fn next_event(&self, timeout: Option<Duration>) -> Result<Event> {
-        let operation = "next_event";
         let deadline = Deadline::after(timeout);
         loop {
-            wait_readable(self.kernel(), [self.as_fd()], deadline)
-                .map_err(|error| Error::from_os(operation, &error))?
-                .ok_or_else(|| deadline.expired(operation))?;
+            wait_readable(self.kernel(), "next_event", [self.as_fd()], deadline)?;
             // Another reader may have been faster.
             if let Some(event) = self.try_next_event()? {
                 return Ok(event);

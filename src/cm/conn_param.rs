@@ -96,17 +96,8 @@ impl ConnParam {
     /// For an active side: fills in the device's limits.
     pub(super) fn for_connect(&self, context: &Context, qp_num: u32) -> Result<ucma::ConnParam> {
         let operation = "connect";
-        let device = context.attr()?;
-        let limit = device.max_responder_resources();
-        let responder = within(
-            operation,
-            "responder_resources",
-            self.responder_resources,
-            limit,
-        )?;
-        let limit = device.max_initiator_depth();
-        let initiator = within(operation, "initiator_depth", self.initiator_depth, limit)?;
-        self.encode(operation, context, 56, qp_num, responder, initiator)
+        let depths = self.depths(operation, context)?;
+        self.encode(operation, context, 56, qp_num, depths)
     }
 
     /// For a passive side: no more than the device's limits and what the peer offered.
@@ -117,24 +108,30 @@ impl ConnParam {
         offered: Offer,
     ) -> Result<ucma::ConnParam> {
         let operation = "accept";
+        let own = self.depths(operation, context)?;
+        let depths = Offer {
+            responder_resources: own.responder_resources.min(offered.responder_resources),
+            initiator_depth: own.initiator_depth.min(offered.initiator_depth),
+        };
+        self.encode(operation, context, 196, qp_num, depths)
+    }
+
+    /// What was asked for, or else the most that the device can do.
+    fn depths(&self, operation: &'static str, context: &Context) -> Result<Offer> {
         let device = context.attr()?;
-        let limit = device.max_responder_resources();
-        let responder = within(
-            operation,
-            "responder_resources",
-            self.responder_resources,
-            limit,
-        )?;
-        let limit = device.max_initiator_depth();
-        let initiator = within(operation, "initiator_depth", self.initiator_depth, limit)?;
-        self.encode(
-            operation,
-            context,
-            196,
-            qp_num,
-            responder.min(offered.responder_resources),
-            initiator.min(offered.initiator_depth),
-        )
+        let depth = |name, asked, limit| within(operation, name, asked, limit);
+        Ok(Offer {
+            responder_resources: depth(
+                "responder_resources",
+                self.responder_resources,
+                device.max_responder_resources(),
+            )?,
+            initiator_depth: depth(
+                "initiator_depth",
+                self.initiator_depth,
+                device.max_initiator_depth(),
+            )?,
+        })
     }
 
     fn encode(
@@ -143,8 +140,7 @@ impl ConnParam {
         context: &Context,
         private_data_limit: usize,
         qp_num: u32,
-        responder_resources: u8,
-        initiator_depth: u8,
+        depths: Offer,
     ) -> Result<ucma::ConnParam> {
         check_private_data(operation, context, &self.private_data, private_data_limit)?;
         for (name, count) in [
@@ -156,8 +152,8 @@ impl ConnParam {
         let mut param = ucma::ConnParam {
             qp_num,
             private_data_len: self.private_data.len() as u8,
-            responder_resources,
-            initiator_depth,
+            responder_resources: depths.responder_resources,
+            initiator_depth: depths.initiator_depth,
             flow_control: u8::from(self.flow_control),
             retry_count: self.retry_count,
             rnr_retry_count: self.rnr_retry_count,
@@ -169,7 +165,7 @@ impl ConnParam {
     }
 }
 
-/// What the peer's request leaves us, seen from our side.
+/// How many reads and atomics a side answers and begins at a time, or offers to, seen from our side.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer {
     pub responder_resources: u8,

@@ -10,8 +10,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{QpModify, QpState};
 
 impl CmId {
-    /// Asks the peer for a connection with the id's queue pair, and does not wait. The outcome is the event
-    /// [`Established`](super::Event::Established), [`Rejected`](super::Event::Rejected),
+    /// Asks the peer for a connection with the id's queue pair, and does not wait. The outcome is the
+    /// event [`Established`](super::Event::Established), [`Rejected`](super::Event::Rejected),
     /// [`Unreachable`](super::Event::Unreachable) or
     /// [`ConnectError`](super::Event::ConnectError). There is no timeout: a peer that reads the
     /// request and never answers leaves it open.

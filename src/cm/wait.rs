@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::{Event, EventChannel};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fastpath::Completion;
 use crate::sys::{Deadline, wait_readable};
 use crate::verbs::Cq;
@@ -72,7 +72,6 @@ impl EventChannel {
         entries: &'e mut [Completion],
         timeout: Option<Duration>,
     ) -> Result<Wake<'e>> {
-        let operation = "wait";
         let deadline = Deadline::after(timeout);
         if entries.is_empty() {
             return Ok(Wake::Completions(entries));
@@ -83,9 +82,8 @@ impl EventChannel {
                 return Ok(Wake::Completions(&entries[..taken]));
             }
             let fds = [cq.require_channel()?.as_fd(), self.as_fd()];
-            let [completion, event] = wait_readable(&**cq.context().kernel(), fds, deadline)
-                .map_err(|error| Error::from_os(operation, &error))?
-                .ok_or_else(|| deadline.expired(operation))?;
+            let kernel = &**cq.context().kernel();
+            let [completion, event] = wait_readable(kernel, "wait", fds, deadline)?;
             if completion {
                 cq.take_event()?;
             } else if event {

@@ -103,15 +103,13 @@ impl AsyncEvents {
     /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when none came in time.
     #[doc(alias = "ibv_get_async_event")]
     pub fn next_event(&self, timeout: Option<Duration>) -> Result<AsyncEvent> {
-        let operation = "next_async_event";
         let deadline = Deadline::after(timeout);
         loop {
             if let Some(event) = self.try_next_event()? {
                 return Ok(event);
             }
-            wait_readable(&**self.context.kernel(), [self.fd.as_fd()], deadline)
-                .map_err(|error| Error::from_os(operation, &error))?
-                .ok_or_else(|| deadline.expired(operation))?;
+            let kernel = &**self.context.kernel();
+            wait_readable(kernel, "next_async_event", [self.fd.as_fd()], deadline)?;
         }
     }
 

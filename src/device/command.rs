@@ -12,29 +12,19 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::Context;
 use crate::sys::{Attr, Value};
 
-/// The driver's part of a command.
-#[derive(Default)]
-pub(crate) struct DriverData<'a> {
-    /// What the driver is told; empty when nothing.
-    pub input: &'a [u8],
-    /// Room for what the driver answers; empty when nothing.
-    pub output: &'a mut [u8],
-}
-
 impl Context {
     /// Sends a write command that has an answer.
     pub(crate) fn command<Request, Response>(
         &self,
         command: uverbs::Command,
         request: &Request,
-        driver: DriverData<'_>,
     ) -> io::Result<Response>
     where
         Request: IntoBytes + Immutable,
         Response: FromBytes + IntoBytes,
     {
         let mut response = Response::new_zeroed();
-        self.invoke_write(command, request.as_bytes(), response.as_mut_bytes(), driver)?;
+        self.invoke_write(command, request.as_bytes(), response.as_mut_bytes())?;
         Ok(response)
     }
 
@@ -47,7 +37,7 @@ impl Context {
     where
         Request: IntoBytes + Immutable,
     {
-        self.invoke_write(command, request.as_bytes(), &mut [], DriverData::default())
+        self.invoke_write(command, request.as_bytes(), &mut [])
     }
 
     fn invoke_write(
@@ -55,10 +45,9 @@ impl Context {
         command: uverbs::Command,
         request: &[u8],
         response: &mut [u8],
-        driver: DriverData<'_>,
     ) -> io::Result<()> {
         let number = u64::from(command.0).to_ne_bytes();
-        let mut attrs = Vec::with_capacity(5);
+        let mut attrs = Vec::with_capacity(3);
         attrs.push(Attr::new(
             ioctl::device::invoke_write::WRITE_CMD,
             Value::In(&number),
@@ -72,12 +61,6 @@ impl Context {
                 ioctl::device::invoke_write::CORE_OUT,
                 Value::Out(response),
             ));
-        }
-        if !driver.input.is_empty() {
-            attrs.push(Attr::new(ioctl::UHW_IN, Value::In(driver.input)));
-        }
-        if !driver.output.is_empty() {
-            attrs.push(Attr::new(ioctl::UHW_OUT, Value::Out(driver.output)));
         }
         self.method(
             ioctl::object::DEVICE,

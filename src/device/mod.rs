@@ -19,7 +19,6 @@ mod tests;
 use std::fmt;
 
 pub use async_event::{AsyncEvent, AsyncEvents};
-pub(crate) use command::DriverData;
 pub use context::Context;
 pub use gid::{Gid, GidEntry, GidType};
 pub(crate) use object::{KernelObject, ObjectKind};

@@ -3,7 +3,6 @@
 use rdmacm_kernel_abi::uverbs;
 
 use super::Context;
-use super::command::DriverData;
 use crate::error::{Error, Result};
 
 /// The limits of a device.
@@ -17,7 +16,6 @@ impl DeviceAttr {
             .command(
                 uverbs::Command(uverbs::ExCommand::QUERY_DEVICE.0 | uverbs::CMD_FLAG_EXTENDED),
                 &uverbs::ExQueryDevice::default(),
-                DriverData::default(),
             )
             .map_err(|error| Error::from_os("query_device", &error))?;
         Ok(Self(response.base))

@@ -60,11 +60,7 @@ impl Registry {
         // Held while opening, so that two threads at first use get the same context.
         let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
         contexts.retain(|context| context.strong_count() > 0);
-        let known = contexts
-            .iter()
-            .filter_map(Weak::upgrade)
-            .map(Context::from_inner);
-        if let Some(context) = known.into_iter().find(|known| known.is_of(device)) {
+        if let Some(context) = find_open(&contexts, |known| known.is_of(device)) {
             return Ok(context);
         }
         let context = Context::open(device)?;
@@ -76,17 +72,24 @@ impl Registry {
     pub(crate) fn context_of_index(&'static self, index: u32) -> Result<Context> {
         let open = {
             let contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
-            contexts
-                .iter()
-                .filter_map(Weak::upgrade)
-                .map(Context::from_inner)
-                .find(|context| !context.is_inherited() && context.device().index() == Some(index))
+            find_open(&contexts, |known| {
+                !known.is_inherited() && known.device().index() == Some(index)
+            })
         };
         match open {
             Some(context) => Ok(context),
             None => self.context(&discovery::find(self, index)?),
         }
     }
+}
+
+/// The first context that is still open and wanted.
+fn find_open(
+    contexts: &[Weak<ContextInner>],
+    wanted: impl Fn(&Context) -> bool,
+) -> Option<Context> {
+    let open = contexts.iter().filter_map(Weak::upgrade);
+    open.map(Context::from_inner).find(wanted)
 }
 
 #[cfg(test)]

@@ -397,11 +397,9 @@ impl Connection {
 
     /// Waits until a completion or an event of the connection comes.
     fn sleep(&mut self, operation: &'static str, deadline: Deadline) -> Result<()> {
-        let context = self.pd.context();
+        let kernel = &**self.pd.context().kernel();
         let fds = [self.cq.require_channel()?.as_fd(), self.channel.as_fd()];
-        let [completion, event] = wait_readable(&**context.kernel(), fds, deadline)
-            .map_err(|error| Error::from_os(operation, &error))?
-            .ok_or_else(|| deadline.expired(operation))?;
+        let [completion, event] = wait_readable(kernel, operation, fds, deadline)?;
         if event {
             self.take_events()?;
         }

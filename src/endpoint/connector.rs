@@ -78,14 +78,7 @@ impl Connector {
         attempt: impl Fn(SocketAddr, Deadline) -> Result<T>,
     ) -> Result<T> {
         let deadline = Deadline::after(Some(self.settings.connect_timeout));
-        let mut outcome = Err(Error::invalid("connect", "the name has no address"));
-        for peer in resolve("connect", peer)? {
-            outcome = attempt(peer, deadline);
-            if outcome.is_ok() {
-                break;
-            }
-        }
-        outcome
+        try_each("connect", peer, |peer| attempt(peer, deadline))
     }
 
     fn prepare_one(&self, peer: SocketAddr, deadline: Deadline) -> Result<Prepared> {
@@ -109,13 +102,22 @@ fn left(deadline: Deadline) -> Duration {
         .max(Duration::from_millis(1))
 }
 
-/// Turns a name into addresses with the system's resolver.
-pub(super) fn resolve(
+/// Tries each address that the system's resolver has for a name; the last error when none will do.
+pub(super) fn try_each<T>(
     operation: &'static str,
     name: impl ToSocketAddrs,
-) -> Result<impl Iterator<Item = SocketAddr>> {
-    name.to_socket_addrs().map_err(|error| {
+    attempt: impl Fn(SocketAddr) -> Result<T>,
+) -> Result<T> {
+    let addresses = name.to_socket_addrs().map_err(|error| {
         // The resolver's errors are not errnos; its text is all there is.
         Error::invalid(operation, format!("the address does not resolve: {error}"))
-    })
+    })?;
+    let mut outcome = Err(Error::invalid(operation, "the name has no address"));
+    for address in addresses {
+        outcome = attempt(address);
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
 }

@@ -4,11 +4,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use super::connector::resolve;
+use super::connector::try_each;
 use super::setup::{Prepared, Side};
 use super::{Connection, Settings};
 use crate::cm::{CmId, ConnectRequest, ConnectionData, Event, EventChannel, PortSpace};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sys::Deadline;
 
 /// Waits for connections.
@@ -48,14 +48,9 @@ impl Listener {
     ///
     /// As there.
     pub fn bind_with(address: impl ToSocketAddrs, settings: Settings) -> Result<Self> {
-        let mut outcome = Err(Error::invalid("bind", "the name has no address"));
-        for address in resolve("bind", address)? {
-            outcome = Self::bind_one(address, settings.clone());
-            if outcome.is_ok() {
-                break;
-            }
-        }
-        outcome
+        try_each("bind", address, |address| {
+            Self::bind_one(address, settings.clone())
+        })
     }
 
     fn bind_one(address: SocketAddr, settings: Settings) -> Result<Self> {
@@ -109,9 +104,7 @@ impl Listener {
                         settings: self.settings.clone(),
                     });
                 }
-                Event::DeviceRemoval(event) => {
-                    return Err(Event::DeviceRemoval(event).into_error("accept"));
-                }
+                Event::DeviceRemoval(_) => return Err(event.into_error("accept")),
                 // Of requests that were dropped between their arrival and their answer.
                 _ => {}
             }

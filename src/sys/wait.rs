@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags};
 
 use super::Kernel;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 
 /// The moment at which a wait gives up; none waits for ever.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,7 @@ impl Deadline {
     }
 
     /// The error of an operation that this deadline ended.
-    pub(crate) fn expired(&self, operation: &'static str) -> Error {
+    fn expired(&self, operation: &'static str) -> Error {
         Error::timed_out(operation, self.timeout.unwrap_or(Duration::MAX))
     }
 }
@@ -53,14 +53,15 @@ fn reports(polled: &PollFd<'_>, flags: PollFlags) -> bool {
     reported.intersects(flags)
 }
 
-/// Waits until one of `fds` is readable. Returns which, or `None` when the deadline passed first.
-/// Signals do not end the wait. When nothing is readable and one is in error, as after the removal of
-/// a device, the wait ends with `EIO`: it would never end otherwise.
+/// Waits until one of `fds` is readable, and says which. Signals do not end the wait. The deadline
+/// ends it with the error of an `operation` that ran out of time. When nothing is readable and one is
+/// in error, as after the removal of a device, it ends with `EIO`: it would never end otherwise.
 pub(crate) fn wait_readable<const N: usize>(
     kernel: &dyn Kernel,
+    operation: &'static str,
     fds: [BorrowedFd<'_>; N],
     deadline: Deadline,
-) -> io::Result<Option<[bool; N]>> {
+) -> Result<[bool; N]> {
     let mut polled = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
     loop {
         let remaining = deadline.remaining();
@@ -68,17 +69,17 @@ pub(crate) fn wait_readable<const N: usize>(
             Ok(()) => {
                 let ready = std::array::from_fn(|i| reports(&polled[i], PollFlags::POLLIN));
                 if ready.contains(&true) {
-                    return Ok(Some(ready));
+                    return Ok(ready);
                 }
                 if polled.iter().any(|fd| reports(fd, PollFlags::all())) {
-                    return Err(io::Error::from_raw_os_error(libc::EIO));
+                    return Err(Error::from_errno(operation, libc::EIO));
                 }
                 if remaining == Some(Duration::ZERO) {
-                    return Ok(None);
+                    return Err(deadline.expired(operation));
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(Error::from_os(operation, &error)),
         }
     }
 }

@@ -8,7 +8,7 @@ use rdmacm_kernel_abi::uverbs;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::CqToken;
-use crate::device::{Context, DriverData};
+use crate::device::Context;
 use crate::error::{Error, Result};
 use crate::sys::{Deadline, adopt_fd, wait_readable};
 
@@ -47,7 +47,6 @@ impl Context {
             .command(
                 uverbs::Command::CREATE_COMP_CHANNEL,
                 &uverbs::CreateCompChannel::default(),
-                DriverData::default(),
             )
             .map_err(|error| Error::from_os("create_comp_channel", &error))?;
         // SAFETY: the answer to this command is a descriptor that the kernel made for us just now.
@@ -69,15 +68,13 @@ impl CompletionChannel {
     /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when none came in time.
     #[doc(alias = "ibv_get_cq_event")]
     pub fn next_event(&self, timeout: Option<Duration>) -> Result<CqToken> {
-        let operation = "next_cq_event";
         let deadline = Deadline::after(timeout);
         loop {
             if let Some(token) = self.try_next_event()? {
                 return Ok(token);
             }
-            wait_readable(&**self.0.context.kernel(), [self.as_fd()], deadline)
-                .map_err(|error| Error::from_os(operation, &error))?
-                .ok_or_else(|| deadline.expired(operation))?;
+            let kernel = &**self.0.context.kernel();
+            wait_readable(kernel, "next_cq_event", [self.as_fd()], deadline)?;
         }
     }
 

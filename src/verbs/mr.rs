@@ -6,7 +6,7 @@ use bitflags::bitflags;
 use rdmacm_kernel_abi::uverbs;
 
 use super::Pd;
-use crate::device::{Context, DriverData, KernelObject, ObjectKind};
+use crate::device::{Context, KernelObject, ObjectKind};
 use crate::error::{Error, Result};
 use crate::fastpath::{RemoteAddress, Segment};
 
@@ -91,7 +91,7 @@ impl Mr {
                 ..Default::default()
             };
             context
-                .command(uverbs::Command::REG_MR, &request, DriverData::default())
+                .command(uverbs::Command::REG_MR, &request)
                 .map_err(|error| explain(context, length, &error))
         })?;
         let object = KernelObject::new(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rdmacm_kernel_abi::uverbs;
 
-use crate::device::{Context, DriverData, KernelObject, ObjectKind};
+use crate::device::{Context, KernelObject, ObjectKind};
 use crate::error::{Error, Result};
 
 /// A protection domain: memory regions and queue pairs work together only within one.
@@ -54,11 +54,7 @@ impl Context {
 
 fn alloc(context: &Context) -> Result<u32> {
     let response: uverbs::AllocPdResp = context
-        .command(
-            uverbs::Command::ALLOC_PD,
-            &uverbs::AllocPd::default(),
-            DriverData::default(),
-        )
+        .command(uverbs::Command::ALLOC_PD, &uverbs::AllocPd::default())
         .map_err(|error| Error::from_os("alloc_pd", &error))?;
     Ok(response.pd_handle)
 }

@@ -8,7 +8,7 @@ use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::IntoBytes;
 
 use super::{Pd, QpAttr, QpCapabilities, QpModify, QpState, RecvHalf, SendHalf};
-use crate::device::{Context, DriverData, KernelObject, ObjectKind};
+use crate::device::{Context, KernelObject, ObjectKind};
 use crate::error::{Error, Result};
 use crate::fastpath::rxe::{Doorbell, RecvQueue, SendQueue};
 use crate::qp_table::QpEntry;
@@ -230,7 +230,7 @@ fn query(entry: &QpEntry) -> Result<uverbs::QueryQpResp> {
         };
         entry
             .context()
-            .command(uverbs::Command::QUERY_QP, &request, DriverData::default())
+            .command(uverbs::Command::QUERY_QP, &request)
             .map_err(|error| Error::from_os(operation, &error))
     })
 }
