@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
-use rdmacm_kernel_abi::uverbs::ioctl;
+use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::Context;
@@ -141,11 +141,11 @@ impl GidEntry {
             gid: Gid(zerocopy::transmute!(entry.gid)),
             index: entry.gid_index,
             port: entry.port_num as u8,
-            kind: match entry.gid_type {
-                0 => GidType::InfiniBand,
-                1 => GidType::RoceV1,
-                2 => GidType::RoceV2,
-                other => GidType::Other(other),
+            kind: match uverbs::GidType(entry.gid_type) {
+                uverbs::GidType::IB => GidType::InfiniBand,
+                uverbs::GidType::ROCE_V1 => GidType::RoceV1,
+                uverbs::GidType::ROCE_V2 => GidType::RoceV2,
+                uverbs::GidType(other) => GidType::Other(other),
             },
             interface: entry.netdev_ifindex,
         }

@@ -140,12 +140,14 @@ pub enum Transport {
 
 impl Transport {
     fn new(node_type: u8, is_ethernet: bool) -> Self {
-        match node_type {
-            // Channel adapter, switch, router.
-            1..=3 if is_ethernet => Self::Roce,
-            1..=3 => Self::InfiniBand,
-            4 => Self::Iwarp,
-            other => Self::Other(other),
+        use rdmacm_kernel_abi::netlink::NodeType;
+        match NodeType(node_type) {
+            NodeType::IB_CA | NodeType::IB_SWITCH | NodeType::IB_ROUTER => match is_ethernet {
+                true => Self::Roce,
+                false => Self::InfiniBand,
+            },
+            NodeType::RNIC => Self::Iwarp,
+            NodeType(other) => Self::Other(other),
         }
     }
 }

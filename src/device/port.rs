@@ -124,12 +124,12 @@ impl Context {
 impl PortAttr {
     fn from_kernel(response: &uverbs::QueryPortResp) -> Self {
         Self {
-            state: match response.state {
-                1 => PortState::Down,
-                2 => PortState::Init,
-                3 => PortState::Armed,
-                4 => PortState::Active,
-                other => PortState::Other(other),
+            state: match uverbs::PortState(response.state) {
+                uverbs::PortState::DOWN => PortState::Down,
+                uverbs::PortState::INIT => PortState::Init,
+                uverbs::PortState::ARMED => PortState::Armed,
+                uverbs::PortState::ACTIVE => PortState::Active,
+                uverbs::PortState(other) => PortState::Other(other),
             },
             max_mtu: Mtu(response.max_mtu),
             active_mtu: Mtu(response.active_mtu),
@@ -137,11 +137,13 @@ impl PortAttr {
             pkey_table_length: response.pkey_tbl_len,
             max_message_size: response.max_msg_sz,
             lid: response.lid,
-            link_layer: match response.link_layer {
-                // 0 comes from drivers older than the field, all of them InfiniBand's.
-                0 | 1 => LinkLayer::InfiniBand,
-                2 => LinkLayer::Ethernet,
-                other => LinkLayer::Other(other),
+            link_layer: match uverbs::LinkLayer(response.link_layer) {
+                // Drivers older than the field leave it unspecified, all of them InfiniBand's.
+                uverbs::LinkLayer::UNSPECIFIED | uverbs::LinkLayer::INFINIBAND => {
+                    LinkLayer::InfiniBand
+                }
+                uverbs::LinkLayer::ETHERNET => LinkLayer::Ethernet,
+                uverbs::LinkLayer(other) => LinkLayer::Other(other),
             },
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rdmacm_kernel_abi::uverbs::{self, WcOpcode};
+use rdmacm_kernel_abi::uverbs::{self, WcOpcode, WcStatus};
 use zerocopy::FromZeros;
 
 use crate::error::{Error, ErrorKind};
@@ -171,7 +171,7 @@ impl Opcode {
 }
 
 macro_rules! statuses {
-    ($($(#[$meta:meta])* $name:ident = $number:literal, $text:literal;)*) => {
+    ($($(#[$meta:meta])* $name:ident = $number:ident, $text:literal;)*) => {
         /// How a request ended.
         #[doc(alias = "ibv_wc_status")]
         #[non_exhaustive]
@@ -184,9 +184,9 @@ macro_rules! statuses {
 
         impl CompletionStatus {
             pub(crate) fn from_kernel(status: u32) -> Self {
-                match status {
-                    $($number => Self::$name,)*
-                    other => Self::Unknown(other),
+                match WcStatus(status) {
+                    $(WcStatus::$number => Self::$name,)*
+                    WcStatus(other) => Self::Unknown(other),
                 }
             }
         }
@@ -205,49 +205,49 @@ macro_rules! statuses {
 
 statuses! {
     /// Carried out.
-    Success = 0, "success";
+    Success = SUCCESS, "success";
     /// A message did not fit: longer than the receive, or than a message can be.
-    LocalLength = 1, "local length error: the message does not fit the buffer";
+    LocalLength = LOC_LEN_ERR, "local length error: the message does not fit the buffer";
     /// The request itself is malformed.
-    LocalQpOperation = 2, "local queue pair operation error: malformed request";
+    LocalQpOperation = LOC_QP_OP_ERR, "local queue pair operation error: malformed request";
     /// Unused today.
-    LocalEeContext = 3, "local EE context operation error";
+    LocalEeContext = LOC_EEC_OP_ERR, "local EE context operation error";
     /// A local segment is not registered memory, or lacks the access.
-    LocalProtection = 4, "local protection error: wrong lkey, range or access";
+    LocalProtection = LOC_PROT_ERR, "local protection error: wrong lkey, range or access";
     /// Not carried out because the queue pair is in the error state.
-    Flushed = 5, "flushed: the queue pair is in the error state";
+    Flushed = WR_FLUSH_ERR, "flushed: the queue pair is in the error state";
     /// Binding a memory window failed.
-    MemoryWindowBind = 6, "memory window bind error";
+    MemoryWindowBind = MW_BIND_ERR, "memory window bind error";
     /// The peer's answer made no sense.
-    BadResponse = 7, "bad response from the peer";
+    BadResponse = BAD_RESP_ERR, "bad response from the peer";
     /// The peer wrote to memory that does not allow it.
-    LocalAccess = 8, "local access error: the memory does not allow what the peer asked";
+    LocalAccess = LOC_ACCESS_ERR, "local access error: the memory does not allow what the peer asked";
     /// The peer found the request invalid.
-    RemoteInvalidRequest = 9, "the peer found the request invalid";
+    RemoteInvalidRequest = REM_INV_REQ_ERR, "the peer found the request invalid";
     /// The peer's memory does not allow the access.
-    RemoteAccess = 10, "remote access error: wrong rkey, range or access";
+    RemoteAccess = REM_ACCESS_ERR, "remote access error: wrong rkey, range or access";
     /// The peer could not carry the request out.
-    RemoteOperation = 11, "the peer failed to carry out the request";
+    RemoteOperation = REM_OP_ERR, "the peer failed to carry out the request";
     /// The peer does not answer.
-    RetryExceeded = 12, "retries exceeded: the peer does not answer";
+    RetryExceeded = RETRY_EXC_ERR, "retries exceeded: the peer does not answer";
     /// The peer has no receive posted.
-    RnrRetryExceeded = 13, "receiver-not-ready retries exceeded: the peer has no receive posted";
+    RnrRetryExceeded = RNR_RETRY_EXC_ERR, "receiver-not-ready retries exceeded: the peer has no receive posted";
     /// Unused today.
-    LocalRdDomain = 14, "local RDD violation";
+    LocalRdDomain = LOC_RDD_VIOL_ERR, "local RDD violation";
     /// Unused today.
-    RemoteInvalidRdRequest = 15, "remote invalid RD request";
+    RemoteInvalidRdRequest = REM_INV_RD_REQ_ERR, "remote invalid RD request";
     /// The peer aborted the operation.
-    RemoteAborted = 16, "the peer aborted the operation";
+    RemoteAborted = REM_ABORT_ERR, "the peer aborted the operation";
     /// Unused today.
-    InvalidEeContextNumber = 17, "invalid EE context number";
+    InvalidEeContextNumber = INV_EECN_ERR, "invalid EE context number";
     /// Unused today.
-    InvalidEeContextState = 18, "invalid EE context state";
+    InvalidEeContextState = INV_EEC_STATE_ERR, "invalid EE context state";
     /// The transport failed.
-    Fatal = 19, "fatal transport error";
+    Fatal = FATAL_ERR, "fatal transport error";
     /// No answer in time.
-    ResponseTimeout = 20, "response timeout";
+    ResponseTimeout = RESP_TIMEOUT_ERR, "response timeout";
     /// Anything else.
-    General = 21, "general error";
+    General = GENERAL_ERR, "general error";
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bitflags::bitflags;
+use rdmacm_kernel_abi::uverbs;
 
 use crate::error::{Error, ErrorKind};
 
@@ -79,11 +80,11 @@ bitflags! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct SendFlags: u32 {
         /// Wait for earlier reads and atomics of this queue first.
-        const FENCE = 1;
+        const FENCE = uverbs::SendFlags::FENCE.bits();
         /// Report the completion of this request.
-        const SIGNALED = 2;
+        const SIGNALED = uverbs::SendFlags::SIGNALED.bits();
         /// Raise the peer's completion event for solicited messages.
-        const SOLICITED = 4;
+        const SOLICITED = uverbs::SendFlags::SOLICITED.bits();
     }
 }
 

@@ -16,13 +16,13 @@ bitflags! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct Access: u32 {
         /// Receives and RDMA reads may write to it.
-        const LOCAL_WRITE = 1;
+        const LOCAL_WRITE = uverbs::AccessFlags::LOCAL_WRITE.bits();
         /// Peers may write to it; needs `LOCAL_WRITE`.
-        const REMOTE_WRITE = 2;
+        const REMOTE_WRITE = uverbs::AccessFlags::REMOTE_WRITE.bits();
         /// Peers may read it.
-        const REMOTE_READ = 4;
+        const REMOTE_READ = uverbs::AccessFlags::REMOTE_READ.bits();
         /// Peers may use atomics on it; needs `LOCAL_WRITE`.
-        const REMOTE_ATOMIC = 8;
+        const REMOTE_ATOMIC = uverbs::AccessFlags::REMOTE_ATOMIC.bits();
     }
 }
 

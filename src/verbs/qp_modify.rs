@@ -36,31 +36,34 @@ pub enum QpState {
 
 impl QpState {
     pub(crate) fn from_kernel(state: u8) -> Self {
-        match state {
-            0 => Self::Reset,
-            1 => Self::Init,
-            2 => Self::Rtr,
-            3 => Self::Rts,
-            4 => Self::Sqd,
-            5 => Self::Sqe,
-            6 => Self::Error,
-            QpEntry::DESTROYED => Self::Destroyed,
-            other => Self::Other(other),
+        use uverbs::QpState as K;
+        match K(state) {
+            K::RESET => Self::Reset,
+            K::INIT => Self::Init,
+            K::RTR => Self::Rtr,
+            K::RTS => Self::Rts,
+            K::SQD => Self::Sqd,
+            K::SQE => Self::Sqe,
+            K::ERR => Self::Error,
+            K(QpEntry::DESTROYED) => Self::Destroyed,
+            K(other) => Self::Other(other),
         }
     }
 
     pub(crate) fn to_kernel(self) -> u8 {
-        match self {
-            Self::Reset => 0,
-            Self::Init => 1,
-            Self::Rtr => 2,
-            Self::Rts => 3,
-            Self::Sqd => 4,
-            Self::Sqe => 5,
-            Self::Error => 6,
-            Self::Destroyed => QpEntry::DESTROYED,
-            Self::Other(other) => other,
-        }
+        use uverbs::QpState as K;
+        let state = match self {
+            Self::Reset => K::RESET,
+            Self::Init => K::INIT,
+            Self::Rtr => K::RTR,
+            Self::Rts => K::RTS,
+            Self::Sqd => K::SQD,
+            Self::Sqe => K::SQE,
+            Self::Error => K::ERR,
+            Self::Destroyed => K(QpEntry::DESTROYED),
+            Self::Other(other) => K(other),
+        };
+        state.0
     }
 }
 
