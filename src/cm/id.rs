@@ -7,23 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rdmacm_kernel_abi::ucma;
 
-use super::EventChannel;
 use super::command::Request;
 use super::conn_param::Offer;
+use super::{EventChannel, PortSpace};
 use crate::device::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::qp_table::{self, QpEntry, QpKey};
 use crate::slot_table::{Key, SlotTable};
 use crate::verbs::{Pd, Qp, QpAttr};
-
-/// The port space of an id: which service numbers it uses and which kind of queue pair.
-#[doc(alias = "rdma_port_space")]
-#[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PortSpace {
-    /// Reliable connections, with ports as TCP has them (but apart from TCP's, except on iWARP).
-    Tcp,
-}
 
 /// A connection id: one end of a connection, or a listener.
 ///
@@ -93,10 +84,8 @@ impl CmId {
         let key = ids().insert(Weak::new());
         let request = ucma::CreateId {
             uid: key.to_cookie(),
-            ps: match port_space {
-                PortSpace::Tcp => ucma::PortSpace::TCP.0,
-            },
-            qp_type: rdmacm_kernel_abi::uverbs::QpType::RC.0,
+            ps: port_space.to_kernel().0,
+            qp_type: port_space.qp_type().0,
             ..Default::default()
         };
         match channel.call(&request) {
