@@ -34,6 +34,8 @@ pub enum ErrorKind {
     DeviceRemoved,
     /// The object was destroyed earlier.
     Destroyed,
+    /// The event channel was closed, possibly while the call waited on it.
+    Closed,
     /// The call does not fit the state the object is in.
     InvalidState,
     /// The work queue has no free slot.
@@ -195,9 +197,10 @@ impl From<Error> for io::Error {
             ErrorKind::Kernel => error.errno.map_or(io::ErrorKind::Other, |errno| {
                 io::Error::from_raw_os_error(errno).kind()
             }),
-            ErrorKind::Destroyed | ErrorKind::InvalidState | ErrorKind::WorkFailed => {
-                io::ErrorKind::Other
-            }
+            ErrorKind::Destroyed
+            | ErrorKind::Closed
+            | ErrorKind::InvalidState
+            | ErrorKind::WorkFailed => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rdmacm_kernel_abi::ucma;
@@ -13,13 +14,14 @@ use super::event::{ConnectRequest, ConnectionData, Event, IdEvent, Status};
 use super::id::{self, CmId};
 use super::{PortSpace, explain};
 use crate::device::Registry;
-use crate::error::{Error, Result};
-use crate::sys::{Deadline, Kernel, wait_readable};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::{Deadline, Kernel, Wake, wait_readable};
 
 /// An event channel: ids are made on it, and what happens to them is read from it.
 ///
-/// A cheap handle; the channel closes with the last handle and the last id on it. Its descriptor is
-/// readable when an event waits, and fits any event loop. Several threads may read.
+/// A cheap handle; the channel goes with the last handle and the last id on it. Its descriptor is
+/// readable when an event waits, and fits any event loop. Several threads may read: each event is
+/// given to one of them.
 #[doc(alias("rdma_event_channel", "rdma_create_event_channel"))]
 #[derive(Debug, Clone)]
 pub struct EventChannel(Arc<ChannelInner>);
@@ -28,6 +30,16 @@ pub struct EventChannel(Arc<ChannelInner>);
 struct ChannelInner {
     registry: &'static Registry,
     fd: OwnedFd,
+    wake: Wake,
+    closed: AtomicBool,
+}
+
+/// What a wait found.
+pub(crate) struct Ready {
+    /// An event can be read; another reader may be faster.
+    pub event: bool,
+    /// The other descriptor can be read.
+    pub beside: bool,
 }
 
 impl EventChannel {
@@ -47,7 +59,61 @@ impl EventChannel {
         let fd = kernel
             .open(path)
             .map_err(|error| explain::open_channel(kernel, &error))?;
-        Ok(Self(Arc::new(ChannelInner { registry, fd })))
+        let wake = Wake::new().map_err(|error| Error::from_os("open_event_channel", &error))?;
+        Ok(Self(Arc::new(ChannelInner {
+            registry,
+            fd,
+            wake,
+            closed: AtomicBool::new(false),
+        })))
+    }
+
+    /// Ends all waits for events, those under way and those to come, with
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed). Ids on the channel are as they were; their
+    /// events are not read any more. For stopping threads that read.
+    ///
+    /// Event loops that watch the descriptor themselves do not notice.
+    #[doc(alias = "rdma_destroy_event_channel")]
+    pub fn close(&self) {
+        self.0.closed.store(true, Ordering::Release);
+        self.0.wake.raise();
+    }
+
+    /// Lets the one that waits look at its queue pair again.
+    pub(super) fn interrupt(&self) {
+        self.0.wake.raise();
+    }
+
+    fn check_open(&self, operation: &'static str) -> Result<()> {
+        if self.0.closed.load(Ordering::Acquire) {
+            let text = "the event channel was closed";
+            return Err(Error::new(operation, ErrorKind::Closed, text));
+        }
+        Ok(())
+    }
+
+    /// Waits until an event can be read or `beside` can, and says which: neither after
+    /// [`EventChannel::interrupt`].
+    pub(crate) fn wait(
+        &self,
+        operation: &'static str,
+        beside: Option<BorrowedFd<'_>>,
+        deadline: Deadline,
+    ) -> Result<Ready> {
+        self.check_open(operation)?;
+        let (kernel, event, wake) = (self.kernel(), self.as_fd(), self.0.wake.as_fd());
+        let [event, woken, beside] = match beside {
+            Some(beside) => wait_readable(kernel, operation, [event, wake, beside], deadline)?,
+            None => {
+                let [event, woken] = wait_readable(kernel, operation, [event, wake], deadline)?;
+                [event, woken, false]
+            }
+        };
+        self.check_open(operation)?;
+        if woken {
+            self.0.wake.calm();
+        }
+        Ok(Ready { event, beside })
     }
 
     /// Makes an id on the channel.
@@ -64,12 +130,13 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when none came in time.
+    /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when none came in time,
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`EventChannel::close`].
     #[doc(alias("rdma_get_cm_event", "rdma_ack_cm_event"))]
     pub fn next_event(&self, timeout: Option<Duration>) -> Result<Event> {
         let deadline = Deadline::after(timeout);
         loop {
-            wait_readable(self.kernel(), "next_event", [self.as_fd()], deadline)?;
+            self.wait("next_event", None, deadline)?;
             // Another reader may have been faster.
             if let Some(event) = self.try_next_event()? {
                 return Ok(event);
@@ -84,6 +151,7 @@ impl EventChannel {
     /// When the kernel refuses the read. When a new connection could not be taken over, for want of
     /// memory or descriptors; its peer is rejected, and the channel goes on.
     pub fn try_next_event(&self) -> Result<Option<Event>> {
+        self.check_open("next_event")?;
         loop {
             let raw = match self.call(&ucma::GetEvent::default()) {
                 Ok(raw) => raw,

@@ -42,6 +42,8 @@ struct IdInner {
 pub(super) struct State {
     alive: bool,
     pub(super) channel: EventChannel,
+    /// Whether the id is the only one on its channel and has one owner, who may be asleep on it.
+    owns_channel: bool,
     pub(super) device: Option<DeviceBinding>,
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
@@ -107,6 +109,7 @@ impl CmId {
         let state = State {
             alive: true,
             channel: channel.clone(),
+            owns_channel: false,
             device: None,
             local: None,
             peer: None,
@@ -255,6 +258,7 @@ impl CmId {
             .call(&request)
             .map_err(|error| Error::from_os(operation, &error))?;
         let former = std::mem::replace(&mut state.channel, channel.clone());
+        state.owns_channel = false;
         if state.listening && !state.former.contains(&former) {
             state.former.push(former);
         }
@@ -278,6 +282,12 @@ impl CmId {
             }
         }
         Ok(())
+    }
+
+    /// Says that the id is alone on its channel, and that whoever waits there waits for this id:
+    /// its destruction ends the wait.
+    pub(crate) fn own_channel(&self) {
+        self.0.state().owns_channel = true;
     }
 
     fn migration_from(&self, channel: &EventChannel) -> ucma::MigrateId {
@@ -363,6 +373,10 @@ impl State {
         let Some(key) = self.qp else { return Ok(false) };
         let destroyed = qp_table::destroy(key)?;
         self.qp = None;
+        if self.owns_channel {
+            // Nothing completes any more.
+            self.channel.interrupt();
+        }
         Ok(destroyed)
     }
 }
@@ -383,6 +397,9 @@ impl IdInner {
         // acknowledged, since they hold a cookie and no pointer.
         state.call("destroy_id", &request)?;
         state.alive = false;
+        if state.owns_channel {
+            state.channel.close();
+        }
         // Handles and events of the id may be kept; they must not keep the device open.
         state.device = None;
         state.former.clear();

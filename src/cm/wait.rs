@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Event, EventChannel};
 use crate::error::Result;
 use crate::fastpath::Completion;
-use crate::sys::{Deadline, wait_readable};
+use crate::sys::Deadline;
 use crate::verbs::Cq;
 
 /// What ended a wait for completions and events.
@@ -65,6 +65,7 @@ impl EventChannel {
     /// # Errors
     ///
     /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when nothing came in time,
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`EventChannel::close`],
     /// [`ErrorKind::InvalidState`](crate::ErrorKind::InvalidState) for a queue without a channel.
     pub fn wait_with<'e>(
         &self,
@@ -81,12 +82,11 @@ impl EventChannel {
             if taken > 0 {
                 return Ok(Wake::Completions(&entries[..taken]));
             }
-            let fds = [cq.require_channel()?.as_fd(), self.as_fd()];
-            let kernel = &**cq.context().kernel();
-            let [completion, event] = wait_readable(kernel, "wait", fds, deadline)?;
-            if completion {
+            let completions = cq.require_channel()?.as_fd();
+            let ready = self.wait("wait", Some(completions), deadline)?;
+            if ready.beside {
                 cq.take_event()?;
-            } else if event {
+            } else if ready.event {
                 return Ok(Wake::Event);
             }
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::cm::{CmId, Event, EventChannel};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Completion, PostError, RemoteAddress, Segment};
-use crate::sys::{Deadline, wait_readable};
+use crate::sys::Deadline;
 use crate::verbs::{Access, Batch, Buffer, Cq, Pd, Qp, QpCapabilities, RecvHalf, SendHalf};
 
 /// A connection with its queue pair, completion queue and event channel.
@@ -306,8 +306,7 @@ impl Connection {
                 return Err(ended.clone());
             }
             if self.recv.is_destroyed() {
-                let text = "the queue pair was destroyed";
-                return Err(Error::new(operation, ErrorKind::Destroyed, text));
+                return Err(destroyed(operation));
             }
             self.sleep(operation, deadline)?;
         }
@@ -397,16 +396,21 @@ impl Connection {
 
     /// Waits until a completion or an event of the connection comes.
     fn sleep(&mut self, operation: &'static str, deadline: Deadline) -> Result<()> {
-        let kernel = &**self.pd.context().kernel();
-        let fds = [self.cq.require_channel()?.as_fd(), self.channel.as_fd()];
-        let [completion, event] = wait_readable(kernel, operation, fds, deadline)?;
-        if event {
-            self.take_events()?;
+        let completions = self.cq.require_channel()?.as_fd();
+        match self.channel.wait(operation, Some(completions), deadline) {
+            Ok(ready) => {
+                if ready.event {
+                    self.take_events()?;
+                }
+                if ready.beside {
+                    self.cq.take_event()?;
+                }
+                Ok(())
+            }
+            // Another thread has destroyed the id.
+            Err(error) if error.kind() == ErrorKind::Closed => Err(destroyed(operation)),
+            Err(error) => Err(error),
         }
-        if completion {
-            self.cq.take_event()?;
-        }
-        Ok(())
     }
 
     fn take_events(&mut self) -> Result<()> {
@@ -431,6 +435,14 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+fn destroyed(operation: &'static str) -> Error {
+    Error::new(
+        operation,
+        ErrorKind::Destroyed,
+        "the connection's queue pair or id was destroyed",
+    )
 }
 
 impl Drop for Connection {

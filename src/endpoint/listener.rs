@@ -82,11 +82,24 @@ impl Listener {
         self.incoming(None)?.prepare()?.establish()
     }
 
+    /// Stops listening. Waits of other threads for requests end with
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed); peers whose requests nobody has fetched are
+    /// rejected. Connections and requests that were fetched stay.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn close(&self) -> Result<()> {
+        self.channel.close();
+        self.id.destroy()
+    }
+
     /// Waits for a peer's request, for ever with `None`.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when none came in time;
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`Listener::close`];
     /// [`ErrorKind::DeviceRemoved`](crate::ErrorKind::DeviceRemoved) when the listener's device is
     /// gone.
     #[doc(alias = "rdma_get_request")]

@@ -32,6 +32,7 @@ impl Prepared {
         side: Side,
         deadline: Deadline,
     ) -> Result<Self> {
+        id.own_channel();
         let pd = id.protection_domain()?;
         let context = pd.context();
         let completions = context.private_completion_channel()?;

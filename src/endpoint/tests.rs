@@ -468,3 +468,34 @@ fn refuse_one(twin: &Twin, skip: usize, errno: i32) -> Option<Result<()>> {
     }
     Some(outcome)
 }
+
+#[test]
+fn a_sleeper_is_woken_when_another_thread_destroys_the_id_or_its_queue_pair() {
+    let twin = Twin::new();
+    for destroy in [
+        (|id| id.destroy()) as fn(&crate::cm::CmId) -> Result<()>,
+        |id| id.destroy_qp().map(drop),
+    ] {
+        let (mut active, _passive) = connected(&twin);
+        let id = active.id().clone();
+        active.set_timeout(None);
+        let sleeper = on_twin(twin.registry(), move || {
+            active.recv_completion().unwrap_err()
+        });
+        thread::sleep(SHORT);
+        destroy(&id).unwrap();
+        assert_eq!(sleeper.join().unwrap().kind(), ErrorKind::Destroyed);
+    }
+}
+
+#[test]
+fn closing_a_listener_ends_the_waits_for_requests() {
+    let twin = Twin::new();
+    twin.registry().stand_in();
+    let listener = Arc::new(Listener::bind(address()).unwrap());
+    let waiting = Arc::clone(&listener);
+    let accepting = on_twin(twin.registry(), move || waiting.accept().unwrap_err());
+    thread::sleep(SHORT);
+    listener.close().unwrap();
+    assert_eq!(accepting.join().unwrap().kind(), ErrorKind::Closed);
+}

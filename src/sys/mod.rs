@@ -12,6 +12,7 @@ mod fork;
 mod linux;
 mod mapping;
 mod wait;
+mod wake;
 
 #[cfg(test)]
 pub(crate) mod twin;
@@ -30,6 +31,7 @@ pub(crate) use fork::{fork_generation, is_inherited};
 pub(crate) use linux::Linux;
 pub(crate) use mapping::{Mapping, Memory};
 pub(crate) use wait::{Deadline, wait_readable};
+pub(crate) use wake::Wake;
 
 /// A command that is sent with `write()`: header and body in one piece, with up to one buffer for
 /// the kernel's answer and one buffer of further input.

@@ -1,5 +1,6 @@
 //! The connection manager on the scripted kernel.
 
+mod closing;
 mod faults;
 // Miri has no fork.
 #[cfg(not(miri))]
