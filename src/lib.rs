@@ -39,8 +39,8 @@ mod sys;
 mod verbs;
 
 pub use cm::{
-    CmId, ConnParam, ConnectRequest, ConnectionData, Event, EventChannel, IdEvent, PortSpace,
-    RejectReason, Status, Wake,
+    Address, CmId, ConnParam, ConnectRequest, ConnectionData, Event, EventChannel, IbAddress,
+    IdEvent, PathRecord, PortSpace, RejectReason, Status, Wake,
 };
 pub use device::{
     AsyncEvent, AsyncEvents, Context, Device, DeviceAttr, Driver, Gid, GidEntry, GidType,

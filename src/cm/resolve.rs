@@ -21,7 +21,7 @@ impl CmId {
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind_addr(&self, local: SocketAddr) -> Result<()> {
         let mut state = self.state();
-        let (addr, addr_size) = address::encode(&local);
+        let (addr, addr_size) = address::encode(&local.into());
         let request = ucma::Bind {
             id: self.handle(),
             addr_size,
@@ -52,7 +52,7 @@ impl CmId {
         timeout: Duration,
     ) -> Result<()> {
         let mut state = self.state();
-        let (dst_addr, dst_size) = address::encode(&peer);
+        let (dst_addr, dst_size) = address::encode(&peer.into());
         let mut request = ucma::ResolveAddr {
             id: self.handle(),
             timeout_ms: millis(timeout),
@@ -61,7 +61,7 @@ impl CmId {
             ..Default::default()
         };
         if let Some(source) = source {
-            (request.src_addr, request.src_size) = address::encode(&source);
+            (request.src_addr, request.src_size) = address::encode(&source.into());
         }
         state
             .call("resolve_addr", &request)
@@ -130,8 +130,11 @@ impl CmId {
             ..Default::default()
         };
         let found = state.call(operation, &request)?;
-        state.local = address::decode(&found.src_addr).or(state.local);
+        state.local = address::decode(&found.src_addr)
+            .and_then(|address| address.ip())
+            .or(state.local);
         state.peer = address::decode(&found.dst_addr)
+            .and_then(|address| address.ip())
             .filter(|peer| peer.port() != 0 || state.peer.is_none())
             .or(state.peer);
         if found.node_guid.get() == 0 {
