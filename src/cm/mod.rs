@@ -13,6 +13,7 @@ mod event;
 mod explain;
 mod ib_address;
 mod id;
+mod ibacm;
 mod path_record;
 mod port_space;
 mod resolve;

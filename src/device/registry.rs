@@ -5,13 +5,14 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use super::context::ContextInner;
 use super::{Context, Device, discovery};
 use crate::error::Result;
-use crate::sys::{self, Kernel};
+use crate::sys::{self, Absence, Kernel};
 
 /// A kernel, and the devices of it that this process has open.
 #[derive(Debug)]
 pub(crate) struct Registry {
     kernel: Arc<dyn Kernel>,
     contexts: Mutex<Vec<Weak<ContextInner>>>,
+    path_service: Absence,
 }
 
 impl Registry {
@@ -19,6 +20,7 @@ impl Registry {
         Self {
             kernel,
             contexts: Mutex::new(Vec::new()),
+            path_service: Absence::default(),
         }
     }
 
@@ -53,6 +55,11 @@ impl Registry {
 
     pub(crate) fn kernel(&self) -> &Arc<dyn Kernel> {
         &self.kernel
+    }
+
+    /// Whether the machine's service for paths was found missing lately.
+    pub(crate) fn path_service(&self) -> &Absence {
+        &self.path_service
     }
 
     /// The context of `device`, opened when this is the first use.

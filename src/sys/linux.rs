@@ -14,7 +14,10 @@ use nix::sys::socket::{MsgFlags, NetlinkAddr, sendto};
 use rdmacm_kernel_abi::{netlink, uverbs::ioctl};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Attr, IoctlCommand, Kernel, MAX_ATTRS, Value, WriteCommand, adopt_fd};
+use super::{
+    Attr, IoctlCommand, Kernel, LocalService, MAX_ATTRS, Question, Value, WriteCommand, adopt_fd,
+    local_service,
+};
 
 /// Calls into the running kernel.
 #[derive(Debug)]
@@ -143,6 +146,14 @@ impl Kernel for Linux {
         fs::read_dir(path)?
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
             .collect()
+    }
+
+    fn ask_service(
+        &self,
+        service: LocalService<'_>,
+        question: &Question<'_>,
+    ) -> io::Result<Vec<u8>> {
+        local_service::ask(service, question)
     }
 
     fn locked_memory_limit(&self) -> Option<u64> {

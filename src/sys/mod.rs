@@ -10,7 +10,9 @@
 
 mod fork;
 mod linux;
+mod local_service;
 mod mapping;
+mod resolver;
 mod wait;
 mod wake;
 
@@ -29,7 +31,9 @@ use nix::poll::PollFd;
 
 pub(crate) use fork::{fork_generation, is_inherited};
 pub(crate) use linux::Linux;
+pub(crate) use local_service::{Absence, LocalService, Question};
 pub(crate) use mapping::{Mapping, Memory};
+pub(crate) use resolver::{NameQuery, Resolved, ResolverError, resolve_name};
 pub(crate) use wait::{Deadline, wait_readable};
 pub(crate) use wake::Wake;
 
@@ -142,6 +146,14 @@ pub(crate) trait Kernel: Send + Sync + fmt::Debug {
 
     /// The names in a sysfs directory.
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>>;
+
+    /// Asks a service of this machine and returns its whole answer. Takes no longer than the question
+    /// says.
+    fn ask_service(
+        &self,
+        service: LocalService<'_>,
+        question: &Question<'_>,
+    ) -> io::Result<Vec<u8>>;
 
     /// The limit of locked memory, in bytes; `None` when there is none.
     fn locked_memory_limit(&self) -> Option<u64>;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::poll::PollFd;
 
 use super::{Call, Twin};
-use crate::sys::{IoctlCommand, Kernel, Value, WriteCommand};
+use crate::sys::{IoctlCommand, Kernel, LocalService, Question, Value, WriteCommand};
 
 impl Kernel for Twin {
     fn open(&self, path: &Path) -> io::Result<OwnedFd> {
@@ -148,6 +148,19 @@ impl Kernel for Twin {
                 Ok(names)
             }
         })
+    }
+
+    /// Not the kernel but another program is asked: this is neither recorded nor refused.
+    fn ask_service(
+        &self,
+        _service: LocalService<'_>,
+        question: &Question<'_>,
+    ) -> io::Result<Vec<u8>> {
+        let answer = self.world().script.serve(question.request)?;
+        if answer.len() > question.max_answer || !(question.is_whole)(&answer) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(answer)
     }
 
     fn locked_memory_limit(&self) -> Option<u64> {

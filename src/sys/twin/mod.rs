@@ -189,6 +189,11 @@ impl Twin {
         self.world().script.tamper_netlink(change);
     }
 
+    /// Answers what local services are asked; without this there are none.
+    pub(crate) fn serve(&self, service: impl FnMut(&[u8]) -> io::Result<Vec<u8>> + Send + 'static) {
+        self.world().script.set_service(service);
+    }
+
     /// Ends all refusals and falsifications.
     pub(crate) fn behave(&self) {
         self.world().script.clear();

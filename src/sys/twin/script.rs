@@ -1,6 +1,7 @@
 //! What a test told the twin to do wrong.
 
 use std::fmt;
+use std::io;
 use std::thread::{self, ThreadId};
 
 use rdmacm_kernel_abi::rxe::QueueHeader;
@@ -14,6 +15,7 @@ pub(super) struct Script {
     tampering: Vec<Box<Tamper>>,
     ring_tampering: Vec<Box<RingTamper>>,
     netlink_tampering: Vec<Box<NetlinkTamper>>,
+    service: Option<Box<Service>>,
     /// The calls that were refused because a test said so.
     pub refused: Vec<Call>,
 }
@@ -24,6 +26,8 @@ type Tamper = dyn FnMut(&Call, u16, &mut [u8]) + Send;
 type RingTamper = dyn FnMut(&mut QueueHeader) + Send;
 /// Changes the payload of a netlink message.
 type NetlinkTamper = dyn FnMut(&mut Vec<u8>) + Send;
+/// Answers what local services are asked.
+type Service = dyn FnMut(&[u8]) -> io::Result<Vec<u8>> + Send;
 
 struct Fault {
     matches: Box<dyn FnMut(&Call) -> bool + Send>,
@@ -36,6 +40,19 @@ struct Fault {
 }
 
 impl Script {
+    /// Puts a service in place of the machine's, which has none.
+    pub(super) fn set_service(
+        &mut self,
+        service: impl FnMut(&[u8]) -> io::Result<Vec<u8>> + Send + 'static,
+    ) {
+        self.service = Some(Box::new(service));
+    }
+
+    pub(super) fn serve(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {
+        let service = self.service.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        service(request)
+    }
+
     pub(super) fn add_fault(
         &mut self,
         skip: usize,
