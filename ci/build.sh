@@ -10,12 +10,23 @@ static_cargo() {
         cargo "$@" --target "$target"
 }
 
+# static_examples NAME...: builds examples, all in one go.
+static_examples() {
+    # A failed build must not pass for one whose result is there from an earlier run.
+    (cd "$repo" && static_cargo build --quiet "${@/#/--example=}" >&2)
+}
+
 # static_example NAME: prints the path of the built example.
 static_example() {
-    # A failed build must not pass for one whose result is there from an earlier run.
-    (cd "$repo" && static_cargo build --quiet --example "$1" >&2) || return
-    echo "$repo/target/$target/debug/examples/$1"
+    static_examples "$1" || return
+    built_example "$1"
 }
+
+# built_example NAME: prints the path of an example that is built already.
+built_example() { echo "${CARGO_TARGET_DIR:-$repo/target}/$target/debug/examples/$1"; }
+
+# The names of all examples.
+example_names() { (cd "$repo/examples" && printf '%s\n' * | sed 's/\.rs$//'); }
 
 # Prints the path of the built VM tests.
 static_vm_tests() {

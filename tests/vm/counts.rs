@@ -12,7 +12,7 @@ use rdmacm_kernel_abi::uverbs;
 use crate::connections::{self, EchoServer};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
-use crate::programs::Server;
+use crate::programs::Program;
 use crate::tracer::{Event, Trace, Tracer};
 
 /// The example of that name, the counterpart of the C library's `rdma_client`.
@@ -164,13 +164,13 @@ fn doorbells_of_32_sends() -> Result<usize, Box<dyn Error>> {
 
 fn c_client() -> Result<Trace, Box<dyn Error>> {
     let addr = environment::addr().to_string();
-    let _server = Server::start("rdma_server", 7481, &["-s", &addr])?;
+    let _server = Program::serve("rdma_server", 7481, &["-s", &addr])?;
     traced(Tracer::new("rdma_client").args(["-s", &addr, "-p", "7481"]))
 }
 
 fn c_connections(count: usize) -> Result<Trace, Box<dyn Error>> {
     let addr = environment::addr().to_string();
-    let _server = Server::start("cmtime", 7482, &["-b", &addr])?;
+    let _server = Program::serve("cmtime", 7482, &["-b", &addr])?;
     let (port, count) = ("7482", count.to_string());
     let args = ["-s", &addr, "-b", &addr, "-p", port, "-c", &count];
     traced(

@@ -1,0 +1,124 @@
+//! Runs a server and a client of two makers against each other.
+
+use std::error::Error;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::environment;
+use crate::harness::{Outcome, TestResult};
+use crate::programs::{Ended, Program};
+
+/// How long a client may take, and a server to end after its client.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// In a command line: the address under test.
+pub const ADDR: &str = "ADDR";
+
+/// Two programs that belong together.
+pub struct Case {
+    pub server: Side,
+    pub client: Side,
+    /// Where the server listens.
+    pub port: u16,
+    /// Whether the server goes on when its client has ended.
+    pub server_goes_on: bool,
+}
+
+/// One program of a case.
+pub struct Side {
+    pub program: &'static str,
+    pub args: &'static [&'static str],
+    /// Lines that it prints, in this order, with others between them. Of each the end, because some
+    /// programs print how they were called.
+    pub says: &'static [&'static str],
+}
+
+/// Who wrote a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Maker {
+    C,
+    Rust,
+}
+
+/// The makers of server and client. The first pair shows that the case itself is right.
+const PAIRS: [(Maker, Maker); 4] = [
+    (Maker::C, Maker::C),
+    (Maker::C, Maker::Rust),
+    (Maker::Rust, Maker::C),
+    (Maker::Rust, Maker::Rust),
+];
+
+impl Maker {
+    /// Where the guest has this maker's program.
+    pub fn path(self, program: &str) -> String {
+        match self {
+            Self::C => format!("/usr/bin/{program}"),
+            Self::Rust => format!("/opt/{program}"),
+        }
+    }
+
+    /// Whether the guest has this maker's program.
+    pub fn has(self, program: &str) -> bool {
+        Path::new(&self.path(program)).exists()
+    }
+}
+
+impl Case {
+    /// Runs the case with all pairs of makers, and reports all pairs that failed.
+    pub fn run(&self) -> TestResult {
+        let mut failures = String::new();
+        let mut missing = None;
+        for (server, client) in PAIRS {
+            let programs = [(server, self.server.program), (client, self.client.program)];
+            if let Some((maker, program)) = programs.iter().find(|(maker, name)| !maker.has(name)) {
+                missing = Some(maker.path(program));
+            } else if let Err(error) = self.run_pair(server, client) {
+                let _ = write!(failures, "\n{server:?} server, {client:?} client: {error}");
+            }
+        }
+        assert!(failures.is_empty(), "{failures}");
+        match missing {
+            Some(path) => Ok(Outcome::Skip(format!("{path} is not in the guest"))),
+            None => Ok(Outcome::Pass),
+        }
+    }
+
+    fn run_pair(&self, server: Maker, client: Maker) -> Result<(), Box<dyn Error>> {
+        let mut server = self.server.start(server)?.until_listening(self.port)?;
+        let client = self.client.start(client)?.wait(PATIENCE)?;
+        self.client.check(&client)?;
+        if !self.server_goes_on {
+            return self.server.check(&server.wait(PATIENCE)?);
+        }
+        match server.is_running()? {
+            true => Ok(()),
+            false => Err(format!("the server ended: {}", server.wait(PATIENCE)?).into()),
+        }
+    }
+}
+
+impl Side {
+    fn start(&self, maker: Maker) -> Result<Program, Box<dyn Error>> {
+        let addr = environment::addr().to_string();
+        let args: Vec<&str> = self
+            .args
+            .iter()
+            .map(|arg| if *arg == ADDR { &addr } else { *arg })
+            .collect();
+        Program::start(&maker.path(self.program), &args)
+    }
+
+    fn check(&self, ended: &Ended) -> Result<(), Box<dyn Error>> {
+        let mut lines = ended.output.lines();
+        let unsaid = self
+            .says
+            .iter()
+            .find(|said| !lines.any(|line| line.ends_with(**said)));
+        match unsaid {
+            None if ended.status.success() => Ok(()),
+            None => Err(ended.to_string().into()),
+            Some(unsaid) => Err(format!("{unsaid:?} is missing: {ended}").into()),
+        }
+    }
+}
