@@ -46,6 +46,8 @@ pub enum ErrorKind {
     NotSupported,
     /// The kernel answered something that contradicts its own interface.
     Protocol,
+    /// The system's name resolver found nothing; [`Error::resolver_code`] has its number.
+    Resolver,
 }
 
 /// An operation that failed: which one, the kernel's errno if the kernel was asked, and what that
@@ -64,6 +66,7 @@ pub struct Error {
     operation: &'static str,
     kind: ErrorKind,
     errno: Option<i32>,
+    resolver_code: Option<i32>,
     explanation: Cow<'static, str>,
 }
 
@@ -78,6 +81,7 @@ impl Error {
             operation,
             kind,
             errno: None,
+            resolver_code: None,
             explanation: explanation.into(),
         }
     }
@@ -115,7 +119,22 @@ impl Error {
             operation,
             kind,
             errno: Some(errno),
+            resolver_code: None,
             explanation: Cow::Borrowed(explanation),
+        }
+    }
+
+    /// The resolver's refusal: its number, and an errno where the operating system caused it.
+    pub(crate) fn from_resolver(
+        operation: &'static str,
+        code: i32,
+        errno: Option<i32>,
+        explanation: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self {
+            errno,
+            resolver_code: Some(code),
+            ..Self::new(operation, ErrorKind::Resolver, explanation)
         }
     }
 
@@ -156,6 +175,12 @@ impl Error {
     /// The kernel's error number, positive, if the kernel reported one.
     pub fn errno(&self) -> Option<i32> {
         self.errno
+    }
+
+    /// The resolver's error number (`EAI_NONAME` and so on, of netdb.h), if the name resolver failed.
+    /// These numbers are not errnos.
+    pub fn resolver_code(&self) -> Option<i32> {
+        self.resolver_code
     }
 
     /// What the failure means here and what to do about it.
@@ -200,7 +225,8 @@ impl From<Error> for io::Error {
             ErrorKind::Destroyed
             | ErrorKind::Closed
             | ErrorKind::InvalidState
-            | ErrorKind::WorkFailed => io::ErrorKind::Other,
+            | ErrorKind::WorkFailed
+            | ErrorKind::Resolver => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
     }
