@@ -39,7 +39,7 @@ mod sys;
 mod verbs;
 
 pub use cm::{
-    Address, CmId, ConnParam, ConnectRequest, ConnectionData, Event, EventChannel, IbAddress,
+    AddrInfo, AddrInfoQuery, Address, AddressFamily, CmId, ConnParam, ConnectRequest, ConnectionData, Event, EventChannel, IbAddress,
     IdEvent, PathRecord, PortSpace, RejectReason, Status, Wake,
 };
 pub use device::{
@@ -49,12 +49,13 @@ pub use device::{
 pub use endpoint::{Connection, Connector, Incoming, Listener, Prepared, Settings};
 pub use error::{Error, ErrorKind, Result};
 pub use fastpath::{
-    Completion, CompletionStatus, Failure, Opcode, PostError, RemoteAddress, Segment, SendFlags,
-    Success,
+    Completion, CompletionStatus, Failure, GRH_LENGTH, Opcode, PostError, QpType, RemoteAddress,
+    Segment, SendFlags, Success,
 };
 pub use verbs::{
-    Access, Batch, Buffer, CompletionChannel, Cq, CqBuilder, CqToken, Mr, Path, Pd, Qp, QpAttr,
-    QpCapabilities, QpModify, QpState, ReadBuilder, RecvHalf, RequestBuilder, SendHalf,
+    Access, AddressHandle, Batch, Buffer, CompletionChannel, Cq, CqBuilder, CqToken, Destination,
+    Mr, Path, Pd, Qp, QpAttr, QpCapabilities, QpInfo, QpModify, QpState, ReadBuilder, RecvHalf,
+    RequestBuilder, SendHalf, Srq, SrqAttr, SrqInfo, Xrcd,
 };
 
 #[cfg(doctest)]

@@ -8,13 +8,18 @@
 //! An entry keeps what the kernel needs longer than the queue pair: completion queues and
 //! protection domain (as parents of the kernel object), and the queue memory.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::device::{Context, KernelObject};
-use crate::error::Result;
+use rdmacm_kernel_abi::uverbs;
+
+use crate::device::{Context, Gid, KernelObject};
+use crate::error::{Error, Result};
 use crate::slot_table::{Key, SlotTable};
 use crate::sys::Mapping;
+
+/// A multicast group: its GID and, on InfiniBand, its LID.
+type Group = (Gid, u16);
 
 /// A queue pair in the kernel.
 #[derive(Debug)]
@@ -22,9 +27,15 @@ pub(crate) struct QpEntry {
     // Destroyed before the memory below is unmapped.
     object: KernelObject,
     number: u32,
+    kind: uverbs::QpType,
     state: AtomicU8,
     /// Reads that may be under way at a time, once that was set.
     initiator_depth: AtomicU8,
+    /// The longest datagram in bytes, once that is known.
+    max_datagram: AtomicU32,
+    /// The multicast groups that the queue pair is attached to. The kernel refuses to destroy it
+    /// before it is detached from all.
+    groups: Mutex<Vec<Group>>,
     _memory: Vec<Arc<Mapping>>,
 }
 
@@ -36,14 +47,18 @@ impl QpEntry {
     pub(crate) fn new(
         object: KernelObject,
         number: u32,
+        kind: uverbs::QpType,
         state: u8,
         memory: Vec<Arc<Mapping>>,
     ) -> Self {
         Self {
             object,
             number,
+            kind,
             state: AtomicU8::new(state),
             initiator_depth: AtomicU8::new(u8::MAX),
+            max_datagram: AtomicU32::new(u32::MAX),
+            groups: Mutex::new(Vec::new()),
             _memory: memory,
         }
     }
@@ -64,6 +79,11 @@ impl QpEntry {
     /// The number that peers address.
     pub(crate) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// The kernel's number of its type.
+    pub(crate) fn kind(&self) -> uverbs::QpType {
+        self.kind
     }
 
     /// Whether a forked child holds a copy of the parent's queue pair. The queues are in memory that
@@ -101,11 +121,96 @@ impl QpEntry {
         self.initiator_depth.store(depth, Ordering::Relaxed);
     }
 
-    /// Destroys the queue pair. False when that was done before; after an error it is as it was.
+    /// The longest datagram in bytes.
+    #[inline]
+    pub(crate) fn max_datagram(&self) -> u32 {
+        self.max_datagram.load(Ordering::Relaxed)
+    }
+
+    /// Notes how long a datagram may be.
+    pub(crate) fn set_max_datagram(&self, bytes: u32) {
+        self.max_datagram.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Attaches the queue pair to a multicast group. Nothing happens where it is attached already.
+    pub(crate) fn attach(&self, gid: Gid, lid: u16) -> Result<()> {
+        let mut groups = self.groups();
+        if groups.contains(&(gid, lid)) {
+            return Ok(());
+        }
+        self.with_handle("attach_mcast", |qp_handle| {
+            let request = uverbs::AttachMcast {
+                gid: gid.0,
+                qp_handle,
+                mlid: lid,
+                reserved: 0,
+            };
+            self.context()
+                .command_without_answer(uverbs::Command::ATTACH_MCAST, &request)
+                .map_err(|error| Error::from_os("attach_mcast", &error))
+        })?;
+        groups.push((gid, lid));
+        Ok(())
+    }
+
+    /// Detaches the queue pair from a multicast group. False when it is not attached to it.
+    pub(crate) fn detach(&self, gid: Gid, lid: u16) -> Result<bool> {
+        let mut groups = self.groups();
+        let Some(at) = groups.iter().position(|group| *group == (gid, lid)) else {
+            return Ok(false);
+        };
+        self.detach_from((gid, lid))?;
+        groups.swap_remove(at);
+        Ok(true)
+    }
+
+    fn detach_from(&self, (gid, lid): Group) -> Result<()> {
+        self.with_handle("detach_mcast", |qp_handle| {
+            let request = uverbs::DetachMcast {
+                gid: gid.0,
+                qp_handle,
+                mlid: lid,
+                reserved: 0,
+            };
+            self.context()
+                .command_without_answer(uverbs::Command::DETACH_MCAST, &request)
+                .map_err(|error| Error::from_os("detach_mcast", &error))
+        })
+    }
+
+    fn detach_from_all(&self, groups: &mut Vec<Group>) {
+        // The groups of a forked child's copy are the parent's.
+        if !self.is_inherited() {
+            groups.retain(|group| self.detach_from(*group).is_err());
+        }
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Vec<Group>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Destroys the queue pair, detached from its groups first. False when that was done before;
+    /// after an error it is there still, and perhaps detached from some groups.
     pub(crate) fn destroy(&self) -> Result<bool> {
+        // Held to the end, so that no group is added meanwhile.
+        let mut groups = self.groups();
+        // A group that stays makes the kernel refuse the destroy, which is told.
+        self.detach_from_all(&mut groups);
         let destroyed = self.object.destroy()?;
+        groups.clear();
         self.state.store(Self::DESTROYED, Ordering::Relaxed);
         Ok(destroyed)
+    }
+}
+
+impl Drop for QpEntry {
+    fn drop(&mut self) {
+        // Before the object is dropped, which destroys it. As there, what is refused is tried once
+        // more.
+        let mut groups = self.groups();
+        for _ in 0..2 {
+            self.detach_from_all(&mut groups);
+        }
     }
 }
 

@@ -23,9 +23,31 @@ impl Context {
         Request: IntoBytes + Immutable,
         Response: FromBytes + IntoBytes,
     {
-        let mut response = Response::new_zeroed();
-        self.invoke_write(command, request.as_bytes(), response.as_mut_bytes())?;
+        let (response, _): (_, [u8; 0]) = self.command_with_driver_answer(command, request)?;
         Ok(response)
+    }
+
+    /// Sends a write command that the driver answers as well.
+    pub(crate) fn command_with_driver_answer<Request, Response, DriverResponse>(
+        &self,
+        command: uverbs::Command,
+        request: &Request,
+    ) -> io::Result<(Response, DriverResponse)>
+    where
+        Request: IntoBytes + Immutable,
+        Response: FromBytes + IntoBytes,
+        DriverResponse: FromBytes + IntoBytes,
+    {
+        let mut response = Response::new_zeroed();
+        let mut driver = DriverResponse::new_zeroed();
+        let buffers = Buffers {
+            request: request.as_bytes(),
+            response: response.as_mut_bytes(),
+            driver_request: &[],
+            driver_response: driver.as_mut_bytes(),
+        };
+        self.invoke_write(command, buffers)?;
+        Ok((response, driver))
     }
 
     /// Sends a write command that is only carried out.
@@ -37,29 +59,45 @@ impl Context {
     where
         Request: IntoBytes + Immutable,
     {
-        self.invoke_write(command, request.as_bytes(), &mut [])
+        self.command_with_driver_request(command, request, &[0u8; 0])
     }
 
-    fn invoke_write(
+    /// Sends a write command that is only carried out, with something for the driver.
+    pub(crate) fn command_with_driver_request<Request, DriverRequest>(
         &self,
         command: uverbs::Command,
-        request: &[u8],
-        response: &mut [u8],
-    ) -> io::Result<()> {
+        request: &Request,
+        driver: &DriverRequest,
+    ) -> io::Result<()>
+    where
+        Request: IntoBytes + Immutable,
+        DriverRequest: IntoBytes + Immutable,
+    {
+        let buffers = Buffers {
+            request: request.as_bytes(),
+            response: &mut [],
+            driver_request: driver.as_bytes(),
+            driver_response: &mut [],
+        };
+        self.invoke_write(command, buffers)
+    }
+
+    fn invoke_write(&self, command: uverbs::Command, buffers: Buffers<'_>) -> io::Result<()> {
+        use ioctl::device::invoke_write as id;
         let number = u64::from(command.0).to_ne_bytes();
-        let mut attrs = Vec::with_capacity(3);
-        attrs.push(Attr::new(
-            ioctl::device::invoke_write::WRITE_CMD,
-            Value::In(&number),
-        ));
-        attrs.push(Attr::new(
-            ioctl::device::invoke_write::CORE_IN,
-            Value::In(request),
-        ));
-        if !response.is_empty() {
+        let mut attrs = Vec::with_capacity(5);
+        attrs.push(Attr::new(id::WRITE_CMD, Value::In(&number)));
+        attrs.push(Attr::new(id::CORE_IN, Value::In(buffers.request)));
+        if !buffers.response.is_empty() {
+            attrs.push(Attr::new(id::CORE_OUT, Value::Out(buffers.response)));
+        }
+        if !buffers.driver_request.is_empty() {
+            attrs.push(Attr::new(ioctl::UHW_IN, Value::In(buffers.driver_request)));
+        }
+        if !buffers.driver_response.is_empty() {
             attrs.push(Attr::new(
-                ioctl::device::invoke_write::CORE_OUT,
-                Value::Out(response),
+                ioctl::UHW_OUT,
+                Value::Out(buffers.driver_response),
             ));
         }
         self.method(
@@ -68,4 +106,13 @@ impl Context {
             &mut attrs,
         )
     }
+}
+
+/// What goes to the kernel and to the driver in it, and room for what they answer. Empty where
+/// there is nothing.
+struct Buffers<'a> {
+    request: &'a [u8],
+    response: &'a mut [u8],
+    driver_request: &'a [u8],
+    driver_response: &'a mut [u8],
 }

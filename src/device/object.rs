@@ -17,8 +17,11 @@ use crate::sys::{Attr, Value};
 pub(crate) enum ObjectKind {
     ProtectionDomain,
     MemoryRegion,
+    AddressHandle,
     CompletionQueue,
+    SharedReceiveQueue,
     QueuePair,
+    XrcDomain,
 }
 
 impl ObjectKind {
@@ -27,8 +30,11 @@ impl ObjectKind {
         match self {
             Self::ProtectionDomain => "protection domain",
             Self::MemoryRegion => "memory region",
+            Self::AddressHandle => "address handle",
             Self::CompletionQueue => "completion queue",
+            Self::SharedReceiveQueue => "shared receive queue",
             Self::QueuePair => "queue pair",
+            Self::XrcDomain => "XRC domain",
         }
     }
 
@@ -37,8 +43,34 @@ impl ObjectKind {
         match self {
             Self::ProtectionDomain => "dealloc_pd",
             Self::MemoryRegion => "dereg_mr",
+            Self::AddressHandle => "destroy_ah",
             Self::CompletionQueue => "destroy_cq",
+            Self::SharedReceiveQueue => "destroy_srq",
             Self::QueuePair => "destroy_qp",
+            Self::XrcDomain => "close_xrcd",
+        }
+    }
+
+    /// The kernel's object and its method that destroys.
+    fn destroy_method(self) -> (u16, u16) {
+        use ioctl::object;
+        match self {
+            Self::ProtectionDomain => (object::PD, ioctl::pd::DESTROY),
+            Self::MemoryRegion => (object::MR, ioctl::mr::DESTROY),
+            Self::AddressHandle => (object::AH, ioctl::ah::DESTROY),
+            Self::CompletionQueue => (object::CQ, ioctl::cq::DESTROY),
+            Self::SharedReceiveQueue => (object::SRQ, ioctl::srq::DESTROY),
+            Self::QueuePair => (object::QP, ioctl::qp::DESTROY),
+            Self::XrcDomain => (object::XRCD, ioctl::xrcd::DESTROY),
+        }
+    }
+
+    /// How many bytes of event counts destroying it answers.
+    fn event_counts(self) -> usize {
+        match self {
+            Self::CompletionQueue => 8,
+            Self::SharedReceiveQueue | Self::QueuePair => 4,
+            _ => 0,
         }
     }
 }
@@ -116,42 +148,18 @@ impl KernelObject {
     }
 
     fn send_destroy(&self) -> io::Result<()> {
-        use ioctl::object;
-        let handle = |id| Attr::new(id, Value::Handle(self.handle));
-        match self.kind {
-            ObjectKind::ProtectionDomain => self.context.method(
-                object::PD,
-                ioctl::pd::DESTROY,
-                &mut [handle(ioctl::pd::destroy::HANDLE)],
-            ),
-            ObjectKind::MemoryRegion => self.context.method(
-                object::MR,
-                ioctl::mr::DESTROY,
-                &mut [handle(ioctl::mr::destroy::HANDLE)],
-            ),
-            ObjectKind::CompletionQueue => {
-                // The counts of events read so far; nobody has to wait for anybody to
-                // acknowledge them, since events carry cookies.
-                let mut events = [0; 8];
-                self.context.method(
-                    object::CQ,
-                    ioctl::cq::DESTROY,
-                    &mut [
-                        handle(ioctl::cq::destroy::HANDLE),
-                        Attr::new(ioctl::cq::destroy::RESP, Value::Out(&mut events)),
-                    ],
-                )
-            }
-            ObjectKind::QueuePair => {
-                let mut events = [0; 4];
-                self.context.method(
-                    object::QP,
-                    ioctl::qp::DESTROY,
-                    &mut [
-                        handle(ioctl::qp::destroy::HANDLE),
-                        Attr::new(ioctl::qp::destroy::RESP, Value::Out(&mut events)),
-                    ],
-                )
+        // The attributes have the same numbers in all these methods.
+        use ioctl::qp::destroy as id;
+        let handle = Attr::new(id::HANDLE, Value::Handle(self.handle));
+        let (object, method) = self.kind.destroy_method();
+        // The counts of events read so far; nobody has to wait for anybody to acknowledge them,
+        // since events carry cookies.
+        let mut events = [0; 8];
+        match self.kind.event_counts() {
+            0 => self.context.method(object, method, &mut [handle]),
+            length => {
+                let counts = Attr::new(id::RESP, Value::Out(&mut events[..length]));
+                self.context.method(object, method, &mut [handle, counts])
             }
         }
     }

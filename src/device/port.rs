@@ -66,6 +66,11 @@ impl Mtu {
         (1..=5).map(Self).find(|mtu| mtu.bytes() == bytes)
     }
 
+    /// The MTU with this code of the kernel's.
+    pub(crate) fn from_code(code: u8) -> Self {
+        Self(code)
+    }
+
     /// The kernel's code for it.
     pub(crate) fn code(self) -> u8 {
         self.0

@@ -46,6 +46,16 @@ impl DeviceAttr {
         self.0.max_sge
     }
 
+    /// The deepest shared receive queue; 0 where the device has none.
+    pub fn max_srq_wr(&self) -> u32 {
+        self.0.max_srq_wr
+    }
+
+    /// The most scatter/gather elements in one receive of a shared receive queue.
+    pub fn max_srq_sge(&self) -> u32 {
+        self.0.max_srq_sge
+    }
+
     /// The most entries in one completion queue.
     pub fn max_cqe(&self) -> u32 {
         self.0.max_cqe

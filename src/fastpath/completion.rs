@@ -90,7 +90,43 @@ impl Success<'_> {
         // The field holds the bytes of the wire, which is big-endian.
         (received && flagged).then(|| u32::from_be(self.0.ex))
     }
+
+    /// Number of the queue pair that sent a received datagram. Other requests have none.
+    pub fn source_qp(&self) -> u32 {
+        self.0.src_qp
+    }
+
+    /// Whether the [`GRH_LENGTH`] bytes in front of a received datagram tell its way. They are
+    /// there in any case.
+    pub fn has_grh(&self) -> bool {
+        self.0.wc_flags & uverbs::WcFlags::GRH.bits() != 0
+    }
+
+    /// Number of bytes of a received datagram, without the [`GRH_LENGTH`] bytes in front of it,
+    /// which [`Success::byte_len`] counts.
+    pub fn datagram_len(&self) -> u32 {
+        self.0.byte_len.saturating_sub(GRH_LENGTH as u32)
+    }
+
+    /// The LID that a received datagram came from; 0 on Ethernet.
+    pub(crate) fn source_lid(&self) -> u16 {
+        self.0.slid
+    }
+
+    /// The service level of a received datagram.
+    pub(crate) fn service_level(&self) -> u8 {
+        self.0.sl
+    }
 }
+
+/// Bytes that a UD queue pair puts in front of each datagram that it receives: the global route
+/// header, which tells where the datagram came from ([`Context::reply_path`]).
+///
+/// A receive must have room for them: a datagram that does not fit together with them is lost.
+///
+/// [`Context::reply_path`]: crate::Context::reply_path
+#[doc(alias = "ibv_grh")]
+pub const GRH_LENGTH: usize = 40;
 
 impl fmt::Debug for Success<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

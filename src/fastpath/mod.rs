@@ -8,6 +8,7 @@
 //! rxe shares with the kernel, [`rxe`] what it keeps in it.
 
 mod completion;
+mod qp_type;
 mod request;
 mod ring;
 pub(crate) mod rxe;
@@ -15,6 +16,7 @@ pub(crate) mod rxe;
 #[cfg(test)]
 mod tests;
 
-pub use completion::{Completion, CompletionStatus, Failure, Opcode, Success};
-pub(crate) use request::{Operation, Payload, Request};
+pub use completion::{Completion, CompletionStatus, Failure, GRH_LENGTH, Opcode, Success};
+pub use qp_type::QpType;
+pub(crate) use request::{Datagram, Operation, Payload, Request};
 pub use request::{PostError, RemoteAddress, Segment, SendFlags};

@@ -5,6 +5,7 @@ use std::fmt;
 use bitflags::bitflags;
 use rdmacm_kernel_abi::uverbs;
 
+use super::QpType;
 use crate::error::{Error, ErrorKind};
 
 /// A piece of registered memory: one scatter/gather element.
@@ -96,6 +97,19 @@ pub(crate) enum Operation {
     Write(RemoteAddress),
     WriteImmediate(RemoteAddress, u32),
     Read(RemoteAddress),
+    Datagram(Datagram),
+    DatagramImmediate(Datagram, u32),
+}
+
+/// Who receives a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Datagram {
+    /// The device's number of the address handle.
+    pub handle_number: u32,
+    /// Number of the queue pair.
+    pub qp_num: u32,
+    /// The key that the queue pair wants.
+    pub qkey: u32,
 }
 
 /// The local side of a request.
@@ -140,6 +154,23 @@ pub enum PostError {
     },
     /// The segments together are longer than a message can be (2^32 − 1 bytes).
     MessageTooLong,
+    /// A datagram is longer than a packet, and would be lost without a word.
+    DatagramTooLong {
+        /// Bytes in the request.
+        length: usize,
+        /// The most a datagram may have: the path MTU of the port when the queue pair was moved to
+        /// INIT.
+        max: u32,
+    },
+    /// A queue pair of this type cannot do what the request asks for.
+    WrongQpType {
+        /// The type of the queue pair.
+        qp_type: QpType,
+    },
+    /// The address handle was made in another protection domain than the queue pair.
+    ForeignAddressHandle,
+    /// The queue pair takes its receives from a shared receive queue: post them there.
+    SharedReceiveQueue,
     /// The number of the request is one that an endpoint uses itself.
     NumberTaken {
         /// The number.
@@ -178,6 +209,34 @@ impl fmt::Display for PostError {
                 "{length} bytes inline, but the queue pair takes {max} (max_inline_data)"
             ),
             Self::MessageTooLong => f.write_str("a message has at most 2^32 - 1 bytes"),
+            Self::DatagramTooLong { length, max } => write!(
+                f,
+                "a datagram of {length} bytes, but the port's packets carry {max}"
+            ),
+            Self::WrongQpType { qp_type } => f.write_str(match qp_type {
+                QpType::Rc => "an RC queue pair sends no datagrams; they need a UD queue pair",
+                QpType::Uc => {
+                    "a UC queue pair can send and write, but neither read nor send datagrams"
+                }
+                QpType::Ud => {
+                    "a UD queue pair sends datagrams only; name the receiver with send_datagram"
+                }
+                QpType::XrcSend => {
+                    "an XRC_SEND queue pair has no receive queue, and its requests must name a \
+                     shared receive queue of the peer, which this crate cannot yet"
+                }
+                QpType::XrcRecv => {
+                    "an XRC_RECV queue pair has no queues; receives are posted to the shared \
+                     receive queues of its XRC domain"
+                }
+            }),
+            Self::ForeignAddressHandle => f.write_str(
+                "the address handle is of another protection domain than the queue pair",
+            ),
+            Self::SharedReceiveQueue => f.write_str(
+                "the queue pair takes its receives from a shared receive queue; post them with \
+                 Srq::post",
+            ),
             Self::NumberTaken { wr_id } => write!(
                 f,
                 "the number {wr_id} is taken; an endpoint's requests have numbers below 2^62"
@@ -215,6 +274,10 @@ impl From<PostError> for Error {
             PostError::TooManySegments { .. }
             | PostError::InlineTooLong { .. }
             | PostError::MessageTooLong
+            | PostError::DatagramTooLong { .. }
+            | PostError::WrongQpType { .. }
+            | PostError::ForeignAddressHandle
+            | PostError::SharedReceiveQueue
             | PostError::NumberTaken { .. } => ErrorKind::InvalidInput,
         };
         Error::new("post", kind, error.to_string())
@@ -224,6 +287,16 @@ impl From<PostError> for Error {
 impl From<PostError> for std::io::Error {
     fn from(error: PostError) -> Self {
         Error::from(error).into()
+    }
+}
+
+impl Payload<'_> {
+    /// How many bytes the message has.
+    pub(crate) fn length(&self) -> Result<usize, PostError> {
+        match self {
+            Self::Segments(segments) => total_length(segments).map(|length| length as usize),
+            Self::Inline(bytes) => Ok(bytes.len()),
+        }
     }
 }
 

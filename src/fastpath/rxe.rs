@@ -10,7 +10,9 @@ use rdmacm_kernel_abi::rxe;
 use rdmacm_kernel_abi::uverbs::{self, WrOpcode};
 
 use super::completion::Completion;
-use super::request::{Operation, Payload, PostError, Request, Segment, total_length};
+use super::request::{
+    Datagram, Operation, Payload, PostError, RemoteAddress, Request, Segment, total_length,
+};
 use super::ring::{BadRing, Consumer, Producer};
 use crate::device::Context;
 use crate::error::{Error, ErrorKind};
@@ -87,7 +89,7 @@ impl SendQueue {
             .ring
             .free_slot()
             .ok_or(PostError::QueueFull { depth })?;
-        let (opcode, immediate, remote) = encode(request.operation);
+        let (opcode, immediate, target) = encode(request.operation);
         let wqe = slot.cast::<rxe::SendWqe>().as_ptr();
         // SAFETY: the slot is ours until `advance` and `publish`; `new` checked that it holds a
         // `SendWqe` with the payload behind it, for as many segments or inline bytes as were
@@ -98,15 +100,13 @@ impl SendQueue {
             (&raw mut (*wqe).wr.opcode).write(opcode);
             (&raw mut (*wqe).wr.send_flags).write(request.flags.bits() | inline);
             (&raw mut (*wqe).wr.ex).write(immediate);
-            let rdma = (&raw mut (*wqe).wr.wr).cast::<rxe::SendWrRdma>();
-            (&raw mut (*rdma).remote_addr).write(remote.0);
-            (&raw mut (*rdma).rkey).write(remote.1);
+            write_target(&raw mut (*wqe).wr.wr, target);
             // The kernel resets the other working fields itself, but a stale status would be
             // reported as this request's.
             (&raw mut (*wqe).status).write(0);
             (&raw mut (*wqe).state).write(0);
             // This is the remote address that is used; the one in `wr` is not.
-            (&raw mut (*wqe).iova).write(remote.0);
+            (&raw mut (*wqe).iova).write(target.address());
             (&raw mut (*wqe).dma).write(dma(length, count));
             write_payload(slot.add(size_of::<rxe::SendWqe>()), request.payload);
         }
@@ -131,21 +131,80 @@ impl SendQueue {
     }
 }
 
-/// The kernel's opcode, the immediate data as it lies in the request, and the remote place.
+/// Where a request goes besides to the queue pair's own peer.
+#[derive(Clone, Copy)]
+enum Target {
+    Memory(RemoteAddress),
+    Receiver(Datagram),
+}
+
+impl Target {
+    /// The target of a plain send.
+    const NONE: Self = Self::Memory(RemoteAddress {
+        address: 0,
+        rkey: 0,
+    });
+
+    /// The address in the peer's memory; 0 without one.
+    #[inline]
+    fn address(self) -> u64 {
+        match self {
+            Self::Memory(remote) => remote.address,
+            Self::Receiver(_) => 0,
+        }
+    }
+}
+
+/// The kernel's opcode, the immediate data as it lies in the request, and the target.
 #[inline]
-fn encode(operation: Operation) -> (u32, u32, (u64, u32)) {
-    let (opcode, immediate, remote) = match operation {
-        Operation::Send => (WrOpcode::SEND, 0, (0, 0)),
-        Operation::SendImmediate(data) => (WrOpcode::SEND_WITH_IMM, data.to_be(), (0, 0)),
-        Operation::Write(to) => (WrOpcode::RDMA_WRITE, 0, (to.address, to.rkey)),
-        Operation::WriteImmediate(to, data) => (
-            WrOpcode::RDMA_WRITE_WITH_IMM,
-            data.to_be(),
-            (to.address, to.rkey),
-        ),
-        Operation::Read(from) => (WrOpcode::RDMA_READ, 0, (from.address, from.rkey)),
+fn encode(operation: Operation) -> (u32, u32, Target) {
+    use Target::{Memory, Receiver};
+    let (opcode, immediate, target) = match operation {
+        Operation::Send => (WrOpcode::SEND, 0, Target::NONE),
+        Operation::SendImmediate(data) => (WrOpcode::SEND_WITH_IMM, data.to_be(), Target::NONE),
+        Operation::Write(to) => (WrOpcode::RDMA_WRITE, 0, Memory(to)),
+        Operation::WriteImmediate(to, data) => {
+            (WrOpcode::RDMA_WRITE_WITH_IMM, data.to_be(), Memory(to))
+        }
+        Operation::Read(from) => (WrOpcode::RDMA_READ, 0, Memory(from)),
+        Operation::Datagram(to) => (WrOpcode::SEND, 0, Receiver(to)),
+        Operation::DatagramImmediate(to, data) => {
+            (WrOpcode::SEND_WITH_IMM, data.to_be(), Receiver(to))
+        }
     };
-    (opcode.0, immediate, remote)
+    (opcode.0, immediate, target)
+}
+
+/// Writes the part of a request that depends on its kind.
+///
+/// # Safety
+///
+/// `to` must be valid for writes.
+#[inline]
+unsafe fn write_target(to: *mut [u64; 15], target: Target) {
+    match target {
+        Target::Memory(remote) => {
+            let rdma = to.cast::<rxe::SendWrRdma>();
+            // SAFETY: the caller vouches for the room, of which this kind is a part.
+            unsafe {
+                (&raw mut (*rdma).remote_addr).write(remote.address);
+                (&raw mut (*rdma).rkey).write(remote.rkey);
+            }
+        }
+        Target::Receiver(datagram) => {
+            let ud = to.cast::<rxe::SendWrUd>();
+            // The kernel knows the way from the handle's number; it looks at the address vector
+            // only where that is 0.
+            // SAFETY: as above.
+            unsafe {
+                (&raw mut (*ud).remote_qpn).write(datagram.qp_num);
+                (&raw mut (*ud).remote_qkey).write(datagram.qkey);
+                (&raw mut (*ud).pkey_index).write(0);
+                (&raw mut (*ud).reserved).write(0);
+                (&raw mut (*ud).ah_num).write(datagram.handle_number);
+            }
+        }
+    }
 }
 
 #[inline]
@@ -244,7 +303,7 @@ impl Doorbell {
     }
 }
 
-/// The receive queue of one queue pair.
+/// The receive queue of one queue pair, or one that several share.
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
     ring: Producer,

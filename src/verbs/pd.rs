@@ -52,6 +52,19 @@ impl Context {
     }
 }
 
+/// Two handles are equal that are of the same domain.
+impl PartialEq for Pd {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.object, &other.object) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => self.context.same_as(&other.context),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Pd {}
+
 fn alloc(context: &Context) -> Result<u32> {
     let response: uverbs::AllocPdResp = context
         .command(uverbs::Command::ALLOC_PD, &uverbs::AllocPd::default())

@@ -7,12 +7,13 @@ use rdmacm_kernel_abi::rxe;
 use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::IntoBytes;
 
-use super::{Pd, QpAttr, QpCapabilities, QpModify, QpState, RecvHalf, SendHalf};
-use crate::device::{Context, KernelObject, ObjectKind};
+use super::{Cq, Pd, QpAttr, QpCapabilities, QpModify, QpState, RecvHalf, SendHalf, Srq, Xrcd};
+use crate::device::{Context, Gid, KernelObject, ObjectKind};
 use crate::error::{Error, Result};
+use crate::fastpath::QpType;
 use crate::fastpath::rxe::{Doorbell, RecvQueue, SendQueue};
 use crate::qp_table::QpEntry;
-use crate::sys::{Attr, Value};
+use crate::sys::{Attr, Mapping, Value};
 
 /// A queue pair: a send half and a receive half.
 ///
@@ -25,16 +26,18 @@ pub struct Qp {
     entry: Arc<QpEntry>,
     send: SendHalf,
     recv: RecvHalf,
+    qp_type: QpType,
     capabilities: QpCapabilities,
 }
 
 impl Pd {
-    /// Makes a reliable-connected queue pair that belongs to no id. It has to be moved through its
-    /// states with [`Qp::modify`].
+    /// Makes a queue pair that belongs to no id: of the type RC, unless `attr` asks for another. It
+    /// has to be moved through its states with [`Qp::modify`].
     ///
     /// # Errors
     ///
-    /// Sizes beyond the device's, a missing completion queue, objects of another device.
+    /// Sizes beyond the device's, a missing completion queue, objects of another device or that do
+    /// not fit the type; a type that the device does not have.
     #[doc(alias("ibv_create_qp", "ibv_create_qp_ex"))]
     pub fn create_qp(&self, attr: &QpAttr<'_>) -> Result<Qp> {
         Qp::create(attr)
@@ -46,65 +49,42 @@ impl Qp {
     pub(crate) fn create(attr: &QpAttr<'_>) -> Result<Self> {
         let operation = "create_qp";
         let context = attr.pd.context();
-        let (Some(send_cq), Some(recv_cq)) = (attr.send_cq, attr.recv_cq) else {
-            return Err(Error::invalid(
-                operation,
-                "a queue pair needs a completion queue for sends and one for receives",
-            ));
-        };
-        for cq in [send_cq, recv_cq] {
-            if !cq.context().same_as(context) {
-                return Err(Error::invalid(
-                    operation,
-                    format!(
-                        "the completion queue is of {}, the protection domain of {}",
-                        cq.context().device().name(),
-                        context.device().name()
-                    ),
-                ));
-            }
-        }
-        attr.check(context.attr()?)?;
+        let qp_type = attr.qp_type_or(QpType::Rc);
+        attr.check(qp_type, context.attr()?)?;
 
         let mut answer = Answer::default();
-        let cqs = [send_cq.object(), recv_cq.object()];
+        let handles = Handles::of(attr, qp_type);
         attr.pd.with_handle(operation, |pd| {
-            let handles = [pd, cqs[0].handle(), cqs[1].handle()];
-            create(context, handles, attr, &mut answer)
+            create(context, pd, &handles, attr, &mut answer)
                 .map_err(|error| Error::from_os(operation, &error))
         })?;
-        let mut parents = attr.pd.parents();
-        parents.extend(cqs.map(Arc::clone));
-        let object = KernelObject::new(ObjectKind::QueuePair, context, answer.handle, parents);
-
-        let map = |mmap: rxe::MmapInfo| {
-            context
-                .map(mmap.size as usize, mmap.offset)
-                .map(Arc::new)
-                .map_err(|error| Error::from_os("map_queue", &error))
-        };
-        let (sq, rq) = (map(answer.driver.sq_mi)?, map(answer.driver.rq_mi)?);
-        let cap = answer.cap;
-        let doorbell = Doorbell::new(context, answer.handle);
-        let send = SendQueue::new(sq.clone(), doorbell, cap.max_send_sge, cap.max_inline_data)?;
-        let recv = RecvQueue::new(rq.clone(), cap.max_recv_sge)?;
+        let object = KernelObject::new(
+            ObjectKind::QueuePair,
+            context,
+            answer.handle,
+            handles.parents(attr.pd),
+        );
+        let memory = Memory::map(context, &handles, &answer.driver)?;
+        let (send, recv) = memory.queues(context, &answer)?;
         let capabilities = QpCapabilities {
             // Some kernels return the depth that was asked for instead of the one that is there.
-            max_send_wr: send.depth(),
-            max_recv_wr: recv.depth(),
-            max_send_sge: cap.max_send_sge,
-            max_recv_sge: cap.max_recv_sge,
-            max_inline_data: cap.max_inline_data,
+            max_send_wr: send.as_ref().map_or(0, SendQueue::depth),
+            max_recv_wr: recv.as_ref().map_or(0, RecvQueue::depth),
+            max_send_sge: answer.cap.max_send_sge,
+            max_recv_sge: answer.cap.max_recv_sge,
+            max_inline_data: answer.cap.max_inline_data,
         };
         let entry = Arc::new(QpEntry::new(
             object,
             answer.number,
+            qp_type.to_kernel(),
             QpState::Reset.to_kernel(),
-            vec![sq, rq],
+            [memory.send, memory.recv].into_iter().flatten().collect(),
         ));
         Ok(Self {
-            send: SendHalf::new(send, Arc::clone(&entry)),
-            recv: RecvHalf::new(recv, Arc::clone(&entry)),
+            send: SendHalf::new(send, Arc::clone(&entry), qp_type, attr.pd.clone()),
+            recv: RecvHalf::new(recv, Arc::clone(&entry), qp_type),
+            qp_type,
             capabilities,
             entry,
         })
@@ -119,7 +99,13 @@ impl Qp {
         self.entry.number()
     }
 
-    /// The sizes that the device granted; never less than asked for.
+    /// The transport service.
+    pub fn qp_type(&self) -> QpType {
+        self.qp_type
+    }
+
+    /// The sizes that the device granted; never less than asked for, and 0 for a queue that the
+    /// queue pair does not have of its own.
     pub fn capabilities(&self) -> QpCapabilities {
         self.capabilities
     }
@@ -149,15 +135,36 @@ impl Qp {
         change.apply(&self.entry)
     }
 
-    /// Asks the device for the state of the queue pair.
+    /// Receives the datagrams of a multicast group from now on. `lid` is the group's on InfiniBand
+    /// and 0 on Ethernet. Nothing happens where the queue pair is attached already.
+    ///
+    /// The device only filters: that the network delivers the group's packets is arranged by
+    /// joining it.
     ///
     /// # Errors
     ///
-    /// When the queue pair was destroyed or the device is gone.
-    #[doc(alias = "ibv_query_qp")]
-    pub fn query_state(&self) -> Result<QpState> {
-        let state = query(&self.entry)?.qp_state;
-        Ok(QpState::from_kernel(state))
+    /// For queue pairs other than UD ones, and for a GID that is no multicast group's.
+    #[doc(alias = "ibv_attach_mcast")]
+    pub fn attach_multicast(&self, gid: Gid, lid: u16) -> Result<()> {
+        let refuse = |text: &'static str| Err(Error::invalid("attach_mcast", text));
+        if self.qp_type != QpType::Ud {
+            return refuse("only UD queue pairs receive multicast datagrams");
+        }
+        if !gid.to_ip().is_multicast() {
+            return refuse("the GID is not that of a multicast group");
+        }
+        self.entry.attach(gid, lid)
+    }
+
+    /// Receives the datagrams of a group no more. False when it did not. A queue pair that is
+    /// destroyed leaves its groups by itself.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    #[doc(alias = "ibv_detach_mcast")]
+    pub fn detach_multicast(&self, gid: Gid, lid: u16) -> Result<bool> {
+        self.entry.detach(gid, lid)
     }
 
     /// Destroys the queue pair now. False when it was destroyed before. Posting to either half
@@ -172,6 +179,81 @@ impl Qp {
     }
 }
 
+/// The objects that a queue pair is made with, besides the protection domain.
+struct Handles<'a> {
+    qp_type: QpType,
+    send_cq: Option<&'a Arc<KernelObject>>,
+    recv_cq: Option<&'a Arc<KernelObject>>,
+    srq: Option<&'a Arc<KernelObject>>,
+    xrcd: Option<&'a Arc<KernelObject>>,
+}
+
+impl<'a> Handles<'a> {
+    /// Those that queue pairs of the type have.
+    fn of(attr: &QpAttr<'a>, qp_type: QpType) -> Self {
+        let receives = qp_type.has_receive_queue();
+        Self {
+            qp_type,
+            send_cq: attr
+                .send_cq
+                .filter(|_| qp_type.has_send_queue())
+                .map(Cq::object),
+            recv_cq: attr.recv_cq.filter(|_| receives).map(Cq::object),
+            srq: attr.srq.map(Srq::object),
+            xrcd: attr.xrcd.map(Xrcd::object),
+        }
+    }
+
+    fn has_own_receive_queue(&self) -> bool {
+        self.qp_type.has_receive_queue() && self.srq.is_none()
+    }
+
+    /// What the queue pair keeps alive.
+    fn parents(&self, pd: &Pd) -> Vec<Arc<KernelObject>> {
+        let mut parents = pd.parents();
+        let objects = [self.send_cq, self.recv_cq, self.srq, self.xrcd];
+        parents.extend(objects.into_iter().flatten().cloned());
+        parents
+    }
+}
+
+/// The memory of the queues that the queue pair has of its own.
+struct Memory {
+    send: Option<Arc<Mapping>>,
+    recv: Option<Arc<Mapping>>,
+}
+
+impl Memory {
+    fn map(context: &Context, handles: &Handles<'_>, driver: &rxe::CreateQpResp) -> Result<Self> {
+        let map = |exists: bool, mmap: rxe::MmapInfo| {
+            let map = || context.map(mmap.size as usize, mmap.offset).map(Arc::new);
+            exists
+                .then(map)
+                .transpose()
+                .map_err(|error| Error::from_os("map_queue", &error))
+        };
+        Ok(Self {
+            send: map(handles.qp_type.has_send_queue(), driver.sq_mi)?,
+            recv: map(handles.has_own_receive_queue(), driver.rq_mi)?,
+        })
+    }
+
+    fn queues(
+        &self,
+        context: &Context,
+        answer: &Answer,
+    ) -> Result<(Option<SendQueue>, Option<RecvQueue>)> {
+        let cap = &answer.cap;
+        let send = self.send.clone().map(|memory| {
+            let doorbell = Doorbell::new(context, answer.handle);
+            SendQueue::new(memory, doorbell, cap.max_send_sge, cap.max_inline_data)
+        });
+        let recv = self.recv.clone();
+        let recv = recv.map(|memory| RecvQueue::new(memory, cap.max_recv_sge));
+        Ok((send.transpose()?, recv.transpose()?))
+    }
+}
+
 /// What the kernel says of a new queue pair.
 #[derive(Default)]
 struct Answer {
@@ -183,54 +265,47 @@ struct Answer {
 
 fn create(
     context: &Context,
-    [pd, send_cq, recv_cq]: [u32; 3],
+    pd: u32,
+    handles: &Handles<'_>,
     attr: &QpAttr<'_>,
     answer: &mut Answer,
 ) -> io::Result<()> {
     use ioctl::qp::create as id;
+    let sizes = attr.sizes(handles.qp_type);
     let cap = ioctl::QpCap {
-        max_send_wr: attr.cap.max_send_wr,
-        max_recv_wr: attr.cap.max_recv_wr,
-        max_send_sge: attr.cap.max_send_sge,
-        max_recv_sge: attr.cap.max_recv_sge,
-        max_inline_data: attr.cap.max_inline_data,
+        max_send_wr: sizes.max_send_wr,
+        max_recv_wr: sizes.max_recv_wr,
+        max_send_sge: sizes.max_send_sge,
+        max_recv_sge: sizes.max_recv_sge,
+        max_inline_data: sizes.max_inline_data,
     };
     let flags = match attr.signal_all {
         true => uverbs::QpCreateFlags::SQ_SIG_ALL.bits(),
         false => 0,
     };
     let user_handle = 0u64;
-    let kind = u64::from(uverbs::QpType::RC.0);
-    context.method(
-        ioctl::object::QP,
-        ioctl::qp::CREATE,
-        &mut [
-            Attr::new(id::HANDLE, Value::NewHandle(&mut answer.handle)),
-            Attr::new(id::PD_HANDLE, Value::Handle(pd)),
-            Attr::new(id::SEND_CQ_HANDLE, Value::Handle(send_cq)),
-            Attr::new(id::RECV_CQ_HANDLE, Value::Handle(recv_cq)),
-            Attr::new(id::USER_HANDLE, Value::In(user_handle.as_bytes())),
-            Attr::new(id::CAP, Value::In(cap.as_bytes())),
-            Attr::new(id::TYPE, Value::In(kind.as_bytes())),
-            Attr::new(id::FLAGS, Value::In(flags.as_bytes())),
-            Attr::new(id::RESP_CAP, Value::Out(answer.cap.as_mut_bytes())),
-            Attr::new(id::RESP_QP_NUM, Value::Out(answer.number.as_mut_bytes())),
-            Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.as_mut_bytes())),
-        ],
-    )
-}
-
-fn query(entry: &QpEntry) -> Result<uverbs::QueryQpResp> {
-    let operation = "query_qp";
-    entry.with_handle(operation, |qp_handle| {
-        let request = uverbs::QueryQp {
-            qp_handle,
-            attr_mask: uverbs::QpAttrMask::STATE.bits(),
-            ..Default::default()
-        };
-        entry
-            .context()
-            .command(uverbs::Command::QUERY_QP, &request)
-            .map_err(|error| Error::from_os(operation, &error))
-    })
+    let kind = u64::from(handles.qp_type.to_kernel().0);
+    let mut attrs = vec![
+        Attr::new(id::HANDLE, Value::NewHandle(&mut answer.handle)),
+        Attr::new(id::USER_HANDLE, Value::In(user_handle.as_bytes())),
+        Attr::new(id::CAP, Value::In(cap.as_bytes())),
+        Attr::new(id::TYPE, Value::In(kind.as_bytes())),
+        Attr::new(id::FLAGS, Value::In(flags.as_bytes())),
+        Attr::new(id::RESP_CAP, Value::Out(answer.cap.as_mut_bytes())),
+        Attr::new(id::RESP_QP_NUM, Value::Out(answer.number.as_mut_bytes())),
+        Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.as_mut_bytes())),
+    ];
+    // A queue pair of an XRC domain belongs to that alone.
+    if handles.xrcd.is_none() {
+        attrs.push(Attr::new(id::PD_HANDLE, Value::Handle(pd)));
+    }
+    for (id, object) in [
+        (id::SEND_CQ_HANDLE, handles.send_cq),
+        (id::RECV_CQ_HANDLE, handles.recv_cq),
+        (id::SRQ_HANDLE, handles.srq),
+        (id::XRCD_HANDLE, handles.xrcd),
+    ] {
+        attrs.extend(object.map(|object| Attr::new(id, Value::Handle(object.handle()))));
+    }
+    context.method(ioctl::object::QP, ioctl::qp::CREATE, &mut attrs)
 }

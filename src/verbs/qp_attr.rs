@@ -1,18 +1,23 @@
 //! What a queue pair is made of.
 
-use super::{Cq, Pd};
-use crate::device::DeviceAttr;
+use super::{Cq, Pd, Srq, Xrcd};
+use crate::device::{Context, DeviceAttr};
 use crate::error::{Error, Result};
+use crate::fastpath::QpType;
 use crate::fastpath::rxe::MAX_INLINE;
 
-/// How a queue pair is to be made: its protection domain, its completion queues and its size.
+/// How a queue pair is to be made: its type, its protection domain, its completion queues and its
+/// size.
 ///
-/// The defaults are 16 sends and 16 receives of one segment each, nothing inline, and a completion
+/// The defaults are the type RC (with an id, the id's type), 16 sends and 16 receives of one segment each, nothing inline, and a completion
 /// only for requests that ask for one.
 #[doc(alias("ibv_qp_init_attr", "ibv_qp_init_attr_ex"))]
 #[derive(Debug, Clone)]
 pub struct QpAttr<'a> {
     pub(super) pd: &'a Pd,
+    qp_type: Option<QpType>,
+    pub(super) srq: Option<&'a Srq>,
+    pub(super) xrcd: Option<&'a Xrcd>,
     pub(super) send_cq: Option<&'a Cq>,
     pub(super) recv_cq: Option<&'a Cq>,
     pub(super) cap: QpCapabilities,
@@ -48,11 +53,34 @@ impl<'a> QpAttr<'a> {
         };
         Self {
             pd,
+            qp_type: None,
+            srq: None,
+            xrcd: None,
             send_cq: None,
             recv_cq: None,
             cap,
             signal_all: false,
         }
+    }
+
+    /// The transport service.
+    pub fn qp_type(mut self, qp_type: QpType) -> Self {
+        self.qp_type = Some(qp_type);
+        self
+    }
+
+    /// Takes receives from a shared receive queue. `max_recv_wr` and `max_recv_sge` are then not
+    /// used.
+    pub fn srq(mut self, srq: &'a Srq) -> Self {
+        self.srq = Some(srq);
+        self
+    }
+
+    /// The XRC domain of a queue pair of type [`QpType::XrcRecv`]; it belongs to that instead of
+    /// the protection domain.
+    pub fn xrcd(mut self, xrcd: &'a Xrcd) -> Self {
+        self.xrcd = Some(xrcd);
+        self
     }
 
     /// Where the completions of sends go.
@@ -108,22 +136,89 @@ impl<'a> QpAttr<'a> {
         self.pd
     }
 
+    /// The type that was asked for, or `default`.
+    pub(crate) fn qp_type_or(&self, default: QpType) -> QpType {
+        self.qp_type.unwrap_or(default)
+    }
+
+    /// The sizes without those of queues that the queue pair does not have, for which some devices
+    /// take nothing but 0.
+    pub(super) fn sizes(&self, qp_type: QpType) -> QpCapabilities {
+        let mut cap = self.cap;
+        if !qp_type.has_send_queue() {
+            (cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) = (0, 0, 0);
+        }
+        if !qp_type.has_receive_queue() || self.srq.is_some() {
+            (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+        }
+        cap
+    }
+
     /// Refuses what the device would refuse without a reason.
-    pub(super) fn check(&self, device: &DeviceAttr) -> Result<()> {
+    pub(super) fn check(&self, qp_type: QpType, device: &DeviceAttr) -> Result<()> {
+        self.check_objects(qp_type)?;
         let within = |name: &str, asked: u32, least: u32, most: u32| {
             if (least..=most).contains(&asked) {
                 return Ok(());
             }
-            Err(Error::invalid(
-                "create_qp",
-                format!("{name} is {asked}; the device allows {least} to {most}"),
+            refuse(format!(
+                "{name} is {asked}; the device allows {least} to {most}"
             ))
         };
         let (wr, sge) = (device.max_qp_wr(), device.max_sge());
-        within("max_send_wr", self.cap.max_send_wr, 1, wr)?;
-        within("max_recv_wr", self.cap.max_recv_wr, 1, wr)?;
-        within("max_send_sge", self.cap.max_send_sge, 1, sge)?;
-        within("max_recv_sge", self.cap.max_recv_sge, 1, sge)?;
-        within("max_inline_data", self.cap.max_inline_data, 0, MAX_INLINE)
+        if qp_type.has_send_queue() {
+            within("max_send_wr", self.cap.max_send_wr, 1, wr)?;
+            within("max_send_sge", self.cap.max_send_sge, 1, sge)?;
+            within("max_inline_data", self.cap.max_inline_data, 0, MAX_INLINE)?;
+        }
+        if qp_type.has_receive_queue() && self.srq.is_none() {
+            within("max_recv_wr", self.cap.max_recv_wr, 1, wr)?;
+            within("max_recv_sge", self.cap.max_recv_sge, 1, sge)?;
+        }
+        Ok(())
     }
+
+    /// Refuses objects that do not fit the type or each other.
+    fn check_objects(&self, qp_type: QpType) -> Result<()> {
+        if qp_type.has_send_queue() && self.send_cq.is_none() {
+            return refuse("a queue pair needs a completion queue for sends (send_cq)");
+        }
+        if qp_type.has_receive_queue() && self.recv_cq.is_none() {
+            return refuse("a queue pair needs a completion queue for receives (recv_cq)");
+        }
+        if self.srq.is_some() && !qp_type.has_receive_queue() {
+            return refuse(format!(
+                "a queue pair of type {qp_type:?} takes no receives (srq)"
+            ));
+        }
+        if self.srq.is_some_and(|srq| srq.number().is_some()) {
+            return refuse("the shared receive queue is of an XRC domain, whose senders name it");
+        }
+        if self.xrcd.is_some() != (qp_type == QpType::XrcRecv) {
+            return refuse(
+                "a queue pair of type XrcRecv, and no other, needs an XRC domain (xrcd)",
+            );
+        }
+        let own = self.pd.context();
+        let foreign = |name: &str, context: &Context| match context.same_as(own) {
+            true => Ok(()),
+            false => refuse(format!(
+                "the {name} is of {}, the protection domain of {}",
+                context.device().name(),
+                own.device().name()
+            )),
+        };
+        for cq in [self.send_cq, self.recv_cq].into_iter().flatten() {
+            foreign("completion queue", cq.context())?;
+        }
+        if let Some(srq) = self.srq {
+            foreign("shared receive queue", srq.context())?;
+        }
+        self.xrcd
+            .map_or(Ok(()), |xrcd| foreign("XRC domain", xrcd.context()))
+    }
+}
+
+fn refuse(text: impl Into<std::borrow::Cow<'static, str>>) -> Result<()> {
+    Err(Error::invalid("create_qp", text))
 }

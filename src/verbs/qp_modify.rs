@@ -1,11 +1,10 @@
 //! The states of a queue pair and the way from one to the next.
 
-use std::io;
-
 use rdmacm_kernel_abi::uverbs::{self, QpAttrMask};
 
-use super::Access;
-use crate::device::{Gid, Mtu};
+use super::qp_transition::explain;
+use super::{Access, Path};
+use crate::device::Mtu;
 use crate::error::{Error, Result};
 use crate::qp_table::QpEntry;
 
@@ -65,26 +64,6 @@ impl QpState {
         };
         state.0
     }
-}
-
-/// The way to the peer.
-#[doc(alias = "ibv_ah_attr")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Path {
-    /// The peer's GID.
-    pub gid: Gid,
-    /// Index of our GID in the port's table ([`GidEntry`](crate::GidEntry)).
-    pub source_gid_index: u8,
-    /// Our port.
-    pub port: u8,
-    /// Routers that may be passed.
-    pub hop_limit: u8,
-    /// Traffic class (the IP header's on RoCE v2).
-    pub traffic_class: u8,
-    /// Service level.
-    pub service_level: u8,
-    /// The peer's LID; 0 on Ethernet.
-    pub lid: u16,
 }
 
 /// A change to a queue pair: attributes that are set are changed, others stay.
@@ -157,6 +136,8 @@ impl QpModify {
         port(port_num: u8) = PORT;
         /// The partition, as an index of the port's P_Key table.
         pkey_index(pkey_index: u16) = PKEY_INDEX;
+        /// The queue key: a UD queue pair receives only datagrams that carry it.
+        qkey(qkey: u32) = QKEY;
         /// Number of the peer's queue pair.
         remote_qp_num(dest_qp_num: u32) = DEST_QPN;
         /// First packet sequence number expected from the peer (24 bits).
@@ -193,20 +174,12 @@ impl QpModify {
 
     /// The way to the peer.
     pub fn path(mut self, path: Path) -> Self {
-        let ah = &mut self.attr.ah_attr;
-        ah.grh.dgid = path.gid.0;
-        ah.grh.sgid_index = path.source_gid_index;
-        ah.grh.hop_limit = path.hop_limit;
-        ah.grh.traffic_class = path.traffic_class;
-        ah.is_global = 1;
-        ah.dlid = path.lid;
-        ah.sl = path.service_level;
-        ah.port_num = path.port;
+        self.attr.ah_attr = path.to_kernel();
         self.mask |= QpAttrMask::AV;
         self
     }
 
-    /// Carries the change out on a reliable-connected queue pair.
+    /// Carries the change out.
     pub(crate) fn apply(&self, qp: &QpEntry) -> Result<()> {
         if matches!(self.state, QpState::Destroyed | QpState::Other(_)) {
             let explanation = format!("{:?} is no state to move to", self.state);
@@ -216,10 +189,15 @@ impl QpModify {
         qp.with_handle("modify_qp", |handle| {
             qp.context()
                 .command_without_answer(uverbs::Command::MODIFY_QP, &self.request(handle))
-                .map_err(|error| self.explain(before, &error))
+                .map_err(|error| explain(qp.kind(), before, self.state, self.mask, &error))
         })?;
         if self.mask.contains(QpAttrMask::MAX_QP_RD_ATOMIC) {
             qp.set_initiator_depth(self.attr.max_rd_atomic);
+        }
+        if qp.kind() == uverbs::QpType::UD && self.mask.contains(QpAttrMask::PORT) {
+            // Longer datagrams would be dropped by the device, and reported as sent.
+            let mtu = qp.context().port(self.attr.port_num)?.active_mtu;
+            qp.set_max_datagram(mtu.bytes());
         }
         qp.set_state(self.state.to_kernel());
         Ok(())
@@ -256,67 +234,6 @@ impl QpModify {
             ..Default::default()
         }
     }
-
-    /// `EINVAL` alone would leave the reader to guess among two dozen attributes.
-    fn explain(&self, before: QpState, error: &io::Error) -> Error {
-        let described = Error::from_os("modify_qp", error);
-        if error.raw_os_error() != Some(libc::EINVAL) {
-            return described;
-        }
-        let Some((needed, allowed)) = attributes(before, self.state) else {
-            return described.because(format!("{before:?} to {:?} is no transition", self.state));
-        };
-        let given = self.mask - QpAttrMask::STATE;
-        let missing = needed - given;
-        let superfluous = given - needed - allowed;
-        described.because(if !missing.is_empty() {
-            format!("{before:?} to {:?} needs {missing:?} as well", self.state)
-        } else if !superfluous.is_empty() {
-            format!(
-                "{before:?} to {:?} does not allow {superfluous:?}",
-                self.state
-            )
-        } else {
-            format!(
-                "{before:?} to {:?}: a value is out of the device's range",
-                self.state
-            )
-        })
-    }
-}
-
-/// The attributes that a transition of a reliable-connected queue pair needs, and those it allows
-/// besides.
-fn attributes(from: QpState, to: QpState) -> Option<(QpAttrMask, QpAttrMask)> {
-    use QpAttrMask as A;
-    use QpState::{Error, Init, Reset, Rtr, Rts, Sqd, Sqe};
-    let none = A::empty();
-    let path = A::PKEY_INDEX | A::ACCESS_FLAGS | A::ALT_PATH;
-    Some(match (from, to) {
-        (Reset, Error) => return None,
-        (_, Reset | Error) => (none, none),
-        (Reset, Init) => (A::PKEY_INDEX | A::PORT | A::ACCESS_FLAGS, none),
-        (Init, Init) => (none, A::PKEY_INDEX | A::PORT | A::ACCESS_FLAGS),
-        (Init, Rtr) => (
-            A::AV
-                | A::PATH_MTU
-                | A::DEST_QPN
-                | A::RQ_PSN
-                | A::MAX_DEST_RD_ATOMIC
-                | A::MIN_RNR_TIMER,
-            path,
-        ),
-        (Rtr, Rts) => (
-            A::SQ_PSN | A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC,
-            A::CUR_STATE | A::ACCESS_FLAGS | A::ALT_PATH | A::MIN_RNR_TIMER | A::PATH_MIG_STATE,
-        ),
-        (Rts | Sqd | Sqe, Rts) => (
-            none,
-            A::CUR_STATE | A::ACCESS_FLAGS | A::ALT_PATH | A::MIN_RNR_TIMER | A::PATH_MIG_STATE,
-        ),
-        (Rts | Sqd, Sqd) => (none, A::all()),
-        _ => return None,
-    })
 }
 
 /// The two records hold the same, in a different order.
@@ -340,25 +257,6 @@ fn dest(ah: &uverbs::AhAttr) -> uverbs::QpDest {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn refusal(before: QpState, change: &QpModify) -> String {
-        let error = io::Error::from_raw_os_error(libc::EINVAL);
-        change.explain(before, &error).explanation().to_owned()
-    }
-
-    #[test]
-    fn a_refusal_names_what_is_missing_or_superfluous() {
-        let missing = refusal(QpState::Reset, &QpModify::to(QpState::Init).port(1));
-        assert!(
-            missing.contains("PKEY_INDEX") && missing.contains("ACCESS_FLAGS"),
-            "{missing}"
-        );
-        assert!(!missing.contains("PORT"), "{missing}");
-        let superfluous = refusal(QpState::Rts, &QpModify::to(QpState::Error).timeout(3));
-        assert!(superfluous.contains("does not allow") && superfluous.contains("TIMEOUT"));
-        let impossible = refusal(QpState::Reset, &QpModify::to(QpState::Rts));
-        assert!(impossible.contains("no transition"), "{impossible}");
-    }
 
     #[test]
     fn a_proposal_keeps_unknown_bits_except_the_kernels_own() {

@@ -2,19 +2,29 @@
 
 use std::sync::Arc;
 
-use crate::fastpath::{self, PostError, Segment};
+use crate::fastpath::{self, PostError, QpType, Segment};
 use crate::qp_table::QpEntry;
 
 /// The half of a queue pair that receives are posted to.
 #[derive(Debug)]
 pub struct RecvHalf {
-    queue: fastpath::rxe::RecvQueue,
+    /// None where receives are shared, or there are none.
+    queue: Option<fastpath::rxe::RecvQueue>,
     entry: Arc<QpEntry>,
+    qp_type: QpType,
 }
 
 impl RecvHalf {
-    pub(super) fn new(queue: fastpath::rxe::RecvQueue, entry: Arc<QpEntry>) -> Self {
-        Self { queue, entry }
+    pub(super) fn new(
+        queue: Option<fastpath::rxe::RecvQueue>,
+        entry: Arc<QpEntry>,
+        qp_type: QpType,
+    ) -> Self {
+        Self {
+            queue,
+            entry,
+            qp_type,
+        }
     }
 
     /// Posts a receive: the next message is placed into the segments, one after the other.
@@ -25,6 +35,8 @@ impl RecvHalf {
     /// # Errors
     ///
     /// A full queue and more segments than the queue pair was made for; the queue stays as it was.
+    /// [`PostError::SharedReceiveQueue`] where the receives are those of a
+    /// [shared receive queue](crate::Srq::post).
     #[doc(alias("ibv_post_recv", "rdma_post_recv", "rdma_post_recvv"))]
     #[inline]
     pub fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
@@ -34,7 +46,20 @@ impl RecvHalf {
         if self.entry.state() == QpEntry::DESTROYED {
             return Err(PostError::Destroyed);
         }
-        self.queue.post(wr_id, segments)
+        match &mut self.queue {
+            Some(queue) => queue.post(wr_id, segments),
+            None => Err(self.without_queue()),
+        }
+    }
+
+    #[cold]
+    fn without_queue(&self) -> PostError {
+        match self.qp_type.has_receive_queue() {
+            true => PostError::SharedReceiveQueue,
+            false => PostError::WrongQpType {
+                qp_type: self.qp_type,
+            },
+        }
     }
 
     /// Whether the queue pair was destroyed: nothing completes any more.
@@ -42,9 +67,9 @@ impl RecvHalf {
         self.entry.state() == QpEntry::DESTROYED
     }
 
-    /// How many receives can be outstanding.
+    /// How many receives can be outstanding; 0 without a receive queue of its own.
     pub fn depth(&self) -> u32 {
-        self.queue.depth()
+        self.queue.as_ref().map_or(0, |queue| queue.depth())
     }
 
     /// Number of the queue pair.

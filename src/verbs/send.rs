@@ -4,21 +4,35 @@ use std::sync::Arc;
 
 use rdmacm_kernel_abi::uverbs;
 
+use super::{Destination, Pd};
 use crate::fastpath::{
-    self, Operation, Payload, PostError, RemoteAddress, Request, Segment, SendFlags,
+    self, Operation, Payload, PostError, QpType, RemoteAddress, Request, Segment, SendFlags,
 };
 use crate::qp_table::QpEntry;
 
 /// The half of a queue pair that requests are posted to.
 #[derive(Debug)]
 pub struct SendHalf {
-    queue: fastpath::rxe::SendQueue,
+    /// None where nothing can be sent.
+    queue: Option<fastpath::rxe::SendQueue>,
     entry: Arc<QpEntry>,
+    qp_type: QpType,
+    pd: Pd,
 }
 
 impl SendHalf {
-    pub(super) fn new(queue: fastpath::rxe::SendQueue, entry: Arc<QpEntry>) -> Self {
-        Self { queue, entry }
+    pub(super) fn new(
+        queue: Option<fastpath::rxe::SendQueue>,
+        entry: Arc<QpEntry>,
+        qp_type: QpType,
+        pd: Pd,
+    ) -> Self {
+        Self {
+            queue,
+            entry,
+            qp_type,
+            pd,
+        }
     }
 
     /// Begins a batch: requests are built in the queue and started together by
@@ -37,13 +51,21 @@ impl SendHalf {
     #[inline]
     pub fn batch(&mut self) -> Batch<'_> {
         // An earlier batch may have been forgotten instead of dropped.
-        self.queue.discard();
+        self.discard();
         Batch { half: self }
     }
 
-    /// How many requests can be outstanding.
+    /// How many requests can be outstanding; 0 without a send queue.
     pub fn depth(&self) -> u32 {
-        self.queue.depth()
+        self.queue.as_ref().map_or(0, |queue| queue.depth())
+    }
+
+    /// Forgets requests that were built and not started.
+    #[inline]
+    fn discard(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            queue.discard();
+        }
     }
 
     /// Number of the queue pair.
@@ -112,6 +134,44 @@ impl<'q> Batch<'q> {
         ReadBuilder(self.request(wr_id, Operation::Read(from)))
     }
 
+    /// A datagram to any receiver, from a UD queue pair. It fits one packet: it has at most as many
+    /// bytes as the port's path MTU ([`PortAttr::active_mtu`](crate::PortAttr::active_mtu)).
+    ///
+    /// Nobody hears of a datagram that is lost: because nobody is there, because the queue key is
+    /// another, or because the receiver has no receive posted or one without room for the
+    /// [`GRH_LENGTH`](crate::GRH_LENGTH) bytes that are put in front.
+    #[doc(alias("rdma_post_ud_send", "ibv_wr_set_ud_addr"))]
+    #[inline]
+    pub fn send_datagram(&mut self, wr_id: u64, to: Destination<'_>) -> RequestBuilder<'_, 'q> {
+        self.datagram(wr_id, to, Operation::Datagram(to.to_request()))
+    }
+
+    /// A datagram with a number that comes out of the receiver's completion.
+    #[inline]
+    pub fn send_datagram_immediate(
+        &mut self,
+        wr_id: u64,
+        to: Destination<'_>,
+        immediate: u32,
+    ) -> RequestBuilder<'_, 'q> {
+        let operation = Operation::DatagramImmediate(to.to_request(), immediate);
+        self.datagram(wr_id, to, operation)
+    }
+
+    #[inline]
+    fn datagram(
+        &mut self,
+        wr_id: u64,
+        to: Destination<'_>,
+        operation: Operation,
+    ) -> RequestBuilder<'_, 'q> {
+        let is_foreign = *to.handle.pd() != self.half.pd;
+        RequestBuilder {
+            is_foreign,
+            ..self.request(wr_id, operation)
+        }
+    }
+
     #[inline]
     fn request(&mut self, wr_id: u64, operation: Operation) -> RequestBuilder<'_, 'q> {
         RequestBuilder {
@@ -119,6 +179,7 @@ impl<'q> Batch<'q> {
             wr_id,
             operation,
             flags: SendFlags::empty(),
+            is_foreign: false,
         }
     }
 
@@ -132,7 +193,10 @@ impl<'q> Batch<'q> {
     #[inline]
     pub fn submit(self) -> Result<(), PostError> {
         self.half.check_state()?;
-        self.half.queue.ring_doorbell()
+        match &mut self.half.queue {
+            Some(queue) => queue.ring_doorbell(),
+            None => Ok(()),
+        }
     }
 }
 
@@ -140,7 +204,7 @@ impl Drop for Batch<'_> {
     #[inline]
     fn drop(&mut self) {
         // After `submit` there is nothing left to forget.
-        self.half.queue.discard();
+        self.half.discard();
     }
 }
 
@@ -152,6 +216,9 @@ pub struct RequestBuilder<'b, 'q> {
     wr_id: u64,
     operation: Operation,
     flags: SendFlags,
+    /// Whether the address handle is of another protection domain. The kernel would move the queue
+    /// pair to the error state.
+    is_foreign: bool,
 }
 
 impl RequestBuilder<'_, '_> {
@@ -185,7 +252,8 @@ impl RequestBuilder<'_, '_> {
     ///
     /// # Errors
     ///
-    /// A full queue and too many segments; the batch stays as it was.
+    /// A full queue and too many segments, a request that the type of the queue pair does not allow;
+    /// the batch stays as it was.
     #[inline]
     pub fn from(self, segments: &[Segment]) -> Result<(), PostError> {
         self.push(Payload::Segments(segments))
@@ -196,7 +264,8 @@ impl RequestBuilder<'_, '_> {
     ///
     /// # Errors
     ///
-    /// A full queue and more bytes than `max_inline_data`; the batch stays as it was.
+    /// A full queue and more bytes than `max_inline_data`, a request that the type of the queue pair
+    /// does not allow; the batch stays as it was.
     #[inline]
     pub fn inline(self, bytes: &[u8]) -> Result<(), PostError> {
         self.push(Payload::Inline(bytes))
@@ -204,21 +273,42 @@ impl RequestBuilder<'_, '_> {
 
     #[inline]
     fn push(self, payload: Payload<'_>) -> Result<(), PostError> {
-        let Self {
-            batch,
-            wr_id,
-            operation,
-            flags,
-        } = self;
-        if batch.half.entry.is_inherited() {
-            return Err(PostError::Inherited);
-        }
-        batch.half.queue.push(&Request {
-            wr_id,
-            operation,
-            flags,
+        self.check(&payload)?;
+        let half = &mut *self.batch.half;
+        let Some(queue) = &mut half.queue else {
+            let qp_type = half.qp_type;
+            return Err(PostError::WrongQpType { qp_type });
+        };
+        queue.push(&Request {
+            wr_id: self.wr_id,
+            operation: self.operation,
+            flags: self.flags,
             payload,
         })
+    }
+
+    /// Refuses what this queue pair cannot carry out.
+    #[inline]
+    fn check(&self, payload: &Payload<'_>) -> Result<(), PostError> {
+        let SendHalf { entry, qp_type, .. } = &*self.batch.half;
+        let qp_type = *qp_type;
+        if entry.is_inherited() {
+            return Err(PostError::Inherited);
+        }
+        if !qp_type.can(&self.operation) {
+            return Err(PostError::WrongQpType { qp_type });
+        }
+        if qp_type != QpType::Ud {
+            return Ok(());
+        }
+        if self.is_foreign {
+            return Err(PostError::ForeignAddressHandle);
+        }
+        let (length, max) = (payload.length()?, entry.max_datagram());
+        match length <= max as usize {
+            true => Ok(()),
+            false => Err(PostError::DatagramTooLong { length, max }),
+        }
     }
 }
 
@@ -247,7 +337,8 @@ impl ReadBuilder<'_, '_> {
     /// As [`RequestBuilder::from`]; [`PostError::NoReads`] where the two sides agreed on none.
     #[inline]
     pub fn into(self, segments: &[Segment]) -> Result<(), PostError> {
-        if !self.0.batch.half.entry.can_read() {
+        let half = &*self.0.batch.half;
+        if half.qp_type.can(&self.0.operation) && !half.entry.can_read() {
             return Err(PostError::NoReads);
         }
         self.0.from(segments)

@@ -78,8 +78,9 @@ impl Call {
         let command = uverbs::Command(number as u32);
         let handle_at = match command {
             uverbs::Command::MODIFY_QP => Some(64),
-            uverbs::Command::QUERY_QP => Some(8),
-            uverbs::Command::REQ_NOTIFY_CQ => Some(0),
+            uverbs::Command::QUERY_QP | uverbs::Command::QUERY_SRQ => Some(8),
+            uverbs::Command::ATTACH_MCAST | uverbs::Command::DETACH_MCAST => Some(16),
+            uverbs::Command::REQ_NOTIFY_CQ | uverbs::Command::MODIFY_SRQ => Some(0),
             _ => None,
         };
         Self::Write(command, handle_at.and_then(|at| word(body, at)))
@@ -110,7 +111,15 @@ impl Call {
 
     /// Whether this gives an object of a device back.
     pub(crate) fn is_verbs_destroy(&self) -> bool {
-        let destroys = [DESTROY_QP, DESTROY_CQ, DESTROY_MR, DESTROY_PD];
+        let destroys = [
+            DESTROY_QP,
+            DESTROY_SRQ,
+            DESTROY_CQ,
+            DESTROY_AH,
+            DESTROY_MR,
+            DESTROY_XRCD,
+            DESTROY_PD,
+        ];
         destroys.iter().any(|method| self.is_method(*method))
     }
 
@@ -122,6 +131,9 @@ impl Call {
 
 pub(crate) const CREATE_QP: (u16, u16) = (ioctl::object::QP, ioctl::qp::CREATE);
 pub(crate) const CREATE_CQ: (u16, u16) = (ioctl::object::CQ, ioctl::cq::CREATE);
+const DESTROY_SRQ: (u16, u16) = (ioctl::object::SRQ, ioctl::srq::DESTROY);
+const DESTROY_AH: (u16, u16) = (ioctl::object::AH, ioctl::ah::DESTROY);
+const DESTROY_XRCD: (u16, u16) = (ioctl::object::XRCD, ioctl::xrcd::DESTROY);
 pub(crate) const DESTROY_QP: (u16, u16) = (ioctl::object::QP, ioctl::qp::DESTROY);
 pub(crate) const DESTROY_CQ: (u16, u16) = (ioctl::object::CQ, ioctl::cq::DESTROY);
 pub(crate) const DESTROY_MR: (u16, u16) = (ioctl::object::MR, ioctl::mr::DESTROY);

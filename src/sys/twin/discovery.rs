@@ -22,6 +22,8 @@ pub(crate) struct TwinDevice {
     pub ips: Vec<IpAddr>,
     pub ports: u8,
     pub gid_table_length: u32,
+    /// Whether it has extended reliable connections, which rxe does not.
+    pub has_xrc: bool,
     /// Number of its uverbs node; none for a device without verbs.
     pub uverbs: Option<u32>,
     /// Whether the node is there.
@@ -45,6 +47,7 @@ impl TwinDevice {
             ips: vec![ip],
             ports: 1,
             gid_table_length: 1024,
+            has_xrc: false,
             uverbs: Some(index),
             has_node: true,
             node_minor: Some(192 + index),
@@ -70,6 +73,9 @@ impl TwinDevice {
             max_qp: 1_048_560,
             max_qp_wr: 1_048_576,
             max_sge: 32,
+            max_srq: 1_048_576,
+            max_srq_wr: 1_048_576,
+            max_srq_sge: 27,
             max_cq: 1_048_576,
             max_cqe: 32_767,
             max_qp_rd_atom: 128,

@@ -90,8 +90,11 @@ pub(crate) struct Census {
     pub ids: usize,
     pub pds: usize,
     pub mrs: usize,
+    pub ahs: usize,
     pub cqs: usize,
+    pub srqs: usize,
     pub qps: usize,
+    pub xrcds: usize,
 }
 
 impl Twin {
@@ -307,8 +310,11 @@ impl Twin {
             ids: world.ids.0.len(),
             pds: count(|object| matches!(object, Object::Pd)),
             mrs: count(|object| matches!(object, Object::Mr(_))),
+            ahs: count(|object| matches!(object, Object::Ah(_))),
             cqs: count(|object| matches!(object, Object::Cq(_))),
+            srqs: count(|object| matches!(object, Object::Srq(_))),
             qps: count(|object| matches!(object, Object::Qp(_))),
+            xrcds: count(|object| matches!(object, Object::Xrcd)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rdmacm_kernel_abi::uverbs::QpState;
+use rdmacm_kernel_abi::uverbs::{AhAttr, QpState, QpType, QueryQpResp};
 
 use super::Outcome;
 use super::files::FileId;
@@ -16,8 +16,11 @@ pub(super) type ObjectId = (FileId, u32);
 pub(super) enum Object {
     Pd,
     Mr(Mr),
+    Ah(Ah),
     Cq(Cq),
+    Srq(Srq),
     Qp(Qp),
+    Xrcd,
 }
 
 #[derive(Debug)]
@@ -48,12 +51,38 @@ pub(super) enum Armed {
 }
 
 #[derive(Debug)]
-pub(super) struct Qp {
+pub(super) struct Ah {
     pub pd: ObjectId,
-    pub send_cq: ObjectId,
-    pub recv_cq: ObjectId,
-    pub send_ring: Ring,
-    pub recv_ring: Ring,
+    /// What requests name it by.
+    pub number: u32,
+    pub attr: AhAttr,
+}
+
+#[derive(Debug)]
+pub(super) struct Srq {
+    pub pd: ObjectId,
+    /// Those of an XRC domain have one, and a completion queue.
+    pub xrc: Option<[ObjectId; 2]>,
+    pub ring: Ring,
+    pub max_sge: u32,
+    pub limit: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Qp {
+    pub kind: QpType,
+    /// None where it belongs to an XRC domain.
+    pub pd: Option<ObjectId>,
+    pub send_cq: Option<ObjectId>,
+    pub recv_cq: Option<ObjectId>,
+    pub srq: Option<ObjectId>,
+    pub xrcd: Option<ObjectId>,
+    pub send_ring: Option<Ring>,
+    pub recv_ring: Option<Ring>,
+    /// Multicast groups, GID and LID.
+    pub groups: Vec<([u8; 16], u16)>,
+    /// What was set of it.
+    pub attr: QueryQpResp,
     pub number: u32,
     pub state: QpState,
     /// Number of the peer's queue pair.
@@ -96,6 +125,19 @@ impl Objects {
         }
     }
 
+    pub(super) fn srq(&mut self, id: ObjectId) -> Outcome<&mut Srq> {
+        match self.all.get_mut(&id) {
+            Some(Object::Srq(srq)) => Ok(srq),
+            _ => Err(libc::ENOENT),
+        }
+    }
+
+    pub(super) fn check_xrcd(&self, xrcd: ObjectId) -> Outcome {
+        matches!(self.all.get(&xrcd), Some(Object::Xrcd))
+            .then_some(())
+            .ok_or(libc::ENOENT)
+    }
+
     pub(super) fn qp(&mut self, id: ObjectId) -> Outcome<&mut Qp> {
         match self.all.get_mut(&id) {
             Some(Object::Qp(qp)) => Ok(qp),
@@ -110,6 +152,14 @@ impl Objects {
         })
     }
 
+    /// The address handle that requests name by a number.
+    pub(super) fn ah_of_number(&self, number: u32) -> Option<&Ah> {
+        self.all.values().find_map(|object| match object {
+            Object::Ah(ah) if ah.number == number => Some(ah),
+            _ => None,
+        })
+    }
+
     pub(super) fn mrs(&self) -> impl Iterator<Item = &Mr> {
         self.all.values().filter_map(|object| match object {
             Object::Mr(mr) => Some(mr),
@@ -117,12 +167,17 @@ impl Objects {
         })
     }
 
-    /// Whether another object needs this one.
+    /// Whether another object needs this one, or it needs to leave a group first.
     pub(super) fn is_busy(&self, id: ObjectId) -> bool {
-        self.all.values().any(|object| match object {
+        let is_needed = self.all.values().any(|object| match object {
             Object::Mr(mr) => mr.pd == id,
-            Object::Qp(qp) => [qp.pd, qp.send_cq, qp.recv_cq].contains(&id),
-            Object::Pd | Object::Cq(_) => false,
-        })
+            Object::Ah(ah) => ah.pd == id,
+            Object::Srq(srq) => srq.pd == id || srq.xrc.is_some_and(|xrc| xrc.contains(&id)),
+            Object::Qp(qp) => [qp.pd, qp.send_cq, qp.recv_cq, qp.srq, qp.xrcd].contains(&Some(id)),
+            Object::Pd | Object::Cq(_) | Object::Xrcd => false,
+        });
+        let is_attached =
+            matches!(self.all.get(&id), Some(Object::Qp(qp)) if !qp.groups.is_empty());
+        is_needed || is_attached
     }
 }

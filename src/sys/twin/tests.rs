@@ -47,11 +47,11 @@ fn forgotten_objects_are_noticed() {
     let all = Census {
         files: 1,
         mappings: 4,
-        ids: 0,
         pds: 1,
         mrs: 1,
         cqs: 1,
         qps: 1,
+        ..Census::default()
     };
     assert_eq!(twin.census(), all);
     drop((qp, buffer, cq));

@@ -1,13 +1,14 @@
 //! Carrying out posted requests: bytes move between the two queue pairs of a connection at the
 //! doorbell, and completions appear.
 
+use std::net::Ipv6Addr;
 use std::ptr::{self, NonNull};
 
 use rdmacm_kernel_abi::rxe;
-use rdmacm_kernel_abi::uverbs::{self, QpState, WcFlags, WcOpcode, WcStatus, WrOpcode};
+use rdmacm_kernel_abi::uverbs::{self, QpState, QpType, WcFlags, WcOpcode, WcStatus, WrOpcode};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::objects::{Mr, ObjectId};
+use super::objects::{Mr, ObjectId, Qp};
 use super::ring::Pushed;
 
 use super::{Outcome, World};
@@ -20,6 +21,10 @@ struct Request {
     immediate: u32,
     remote: u64,
     rkey: u32,
+    /// Where it goes, if it is a datagram.
+    datagram: rxe::SendWrUd,
+    /// Number of the queue pair that it was posted to.
+    sender: u32,
     data: Data,
 }
 
@@ -88,12 +93,14 @@ impl World {
         let Ok(qp) = self.objects.qp(id) else {
             return false;
         };
-        let Some(slot) = qp.send_ring.peek(&self.memory) else {
+        let ring = qp.send_ring.as_ref();
+        let next = ring.and_then(|ring| Some((ring.peek(&self.memory)?, ring.slot_size())));
+        let Some((slot, slot_size)) = next else {
             qp.is_kicked = false;
             return false;
         };
-        let (state, slot_size) = (qp.state, qp.send_ring.slot_size());
-        let (request, flaw) = Request::read(slot, slot_size);
+        let state = qp.state;
+        let (request, flaw) = Request::read(slot, slot_size, qp.kind, qp.number);
         if let Some(flaw) = flaw {
             self.violation(flaw);
         }
@@ -114,6 +121,9 @@ impl World {
     }
 
     fn carry_out(&mut self, id: ObjectId, request: &Request) -> Verdict {
+        if self.objects.qp(id).is_ok_and(|qp| qp.kind == QpType::UD) {
+            return self.send_datagram(id, request);
+        }
         let Some(peer) = self.peer_of(id) else {
             return Verdict::Wait;
         };
@@ -161,6 +171,54 @@ impl World {
         let length = bytes.len() as u32;
         self.finish_receive(peer, request, receive.wr_id, WcOpcode::RECV, length);
         Verdict::Done(length)
+    }
+
+    /// Delivers a datagram to whoever can take it; it is sent in any case.
+    fn send_datagram(&mut self, id: ObjectId, request: &Request) -> Verdict {
+        let Some(bytes) = self.gather(id, request) else {
+            return Verdict::Failed(WcStatus::LOC_PROT_ERR);
+        };
+        let pd = self.objects.qp(id).ok().and_then(|qp| qp.pd);
+        let handle = self.objects.ah_of_number(request.datagram.ah_num);
+        let Some(attr) = handle.filter(|ah| Some(ah.pd) == pd).map(|ah| ah.attr) else {
+            self.violation("a datagram names an address handle that is not there");
+            return Verdict::Failed(WcStatus::LOC_QP_OP_ERR);
+        };
+        let length = bytes.len() as u32;
+        let from = self.device_of(id.0).map(|device| device.gids());
+        let from = from.unwrap_or_default();
+        let from = from.get(usize::from(attr.grh.sgid_index));
+        let grh = header(
+            &attr,
+            from.map_or([0; 16], |own| zerocopy::transmute!(own.gid)),
+        );
+        let message = [grh.as_slice(), &bytes].concat();
+        for receiver in self.receivers(&request.datagram, &attr) {
+            let Some(receive) = self.take_receive(receiver) else {
+                continue;
+            };
+            if self.scatter(receiver, &receive.segments, &message) {
+                let opcode = WcOpcode::RECV;
+                self.finish_receive(receiver, request, receive.wr_id, opcode, length + 40);
+            } else {
+                self.finish_failed_receive(receiver, receive.wr_id, WcStatus::LOC_LEN_ERR);
+            }
+        }
+        Verdict::Done(length)
+    }
+
+    /// The queue pairs that take a datagram: the one that is named, or those in its group.
+    fn receivers(&self, to: &rxe::SendWrUd, attr: &uverbs::AhAttr) -> Vec<ObjectId> {
+        let takes = |qp: &Qp| {
+            let is_named = match to.remote_qpn {
+                MULTICAST_QP => qp.groups.iter().any(|(gid, _)| *gid == attr.grh.dgid),
+                number => qp.number == number,
+            };
+            let receives = [QpState::RTR, QpState::RTS].contains(&qp.state);
+            is_named && receives && qp.kind == QpType::UD && qp.attr.qkey == to.remote_qkey
+        };
+        let qps = self.objects.qps();
+        qps.filter(|(_, qp)| takes(qp)).map(|(id, _)| id).collect()
     }
 
     fn write(&mut self, id: ObjectId, peer: ObjectId, request: &Request) -> Verdict {
@@ -222,7 +280,7 @@ impl World {
 
     /// Whether memory may be used through a queue pair.
     fn allows(&mut self, id: ObjectId, segment: &rxe::Sge, access: Access) -> bool {
-        let Ok(pd) = self.objects.qp(id).map(|qp| qp.pd) else {
+        let Ok(Some(pd)) = self.objects.qp(id).map(|qp| qp.pd) else {
             return false;
         };
         if segment.length == 0 {
@@ -247,10 +305,13 @@ impl World {
 
     fn take_receive(&mut self, id: ObjectId) -> Option<Receive> {
         let qp = self.objects.qp(id).ok()?;
-        let slot = qp.recv_ring.peek(&self.memory)?;
-        let slot_size = qp.recv_ring.slot_size();
-        let (receive, flaw) = Receive::read(slot, slot_size);
-        qp.recv_ring.advance(&self.memory);
+        let ring = match qp.srq {
+            Some(srq) => &mut self.objects.srq(srq).ok()?.ring,
+            None => qp.recv_ring.as_mut()?,
+        };
+        let slot = ring.peek(&self.memory)?;
+        let (receive, flaw) = Receive::read(slot, ring.slot_size());
+        ring.advance(&self.memory);
         if let Some(flaw) = flaw {
             self.violation(flaw);
         }
@@ -258,6 +319,10 @@ impl World {
     }
 
     pub(super) fn flush_receives(&mut self, id: ObjectId) {
+        if self.objects.qp(id).is_ok_and(|qp| qp.srq.is_some()) {
+            // Other queue pairs go on using them.
+            return;
+        }
         while let Some(receive) = self.take_receive(id) {
             self.finish_failed_receive(id, receive.wr_id, WcStatus::WR_FLUSH_ERR);
         }
@@ -273,7 +338,9 @@ impl World {
 
     fn finish_send(&mut self, id: ObjectId, request: &Request, status: WcStatus, length: u32) {
         let Ok(qp) = self.objects.qp(id) else { return };
-        qp.send_ring.advance(&self.memory);
+        if let Some(ring) = &mut qp.send_ring {
+            ring.advance(&self.memory);
+        }
         let is_signaled = qp.signals_all || request.flags.contains(uverbs::SendFlags::SIGNALED);
         let (cq, number) = (qp.send_cq, qp.number);
         let mut wc = completion(request.wr_id, number, status);
@@ -299,7 +366,7 @@ impl World {
         let (cq, number) = (qp.recv_cq, qp.number);
         let mut wc = completion(wr_id, number, WcStatus::SUCCESS);
         (wc.opcode, wc.byte_len) = (opcode.0, length);
-        wc.wc_flags = WcFlags::GRH.bits();
+        (wc.wc_flags, wc.src_qp) = (WcFlags::GRH.bits(), request.sender);
         if request.has_immediate() {
             wc.wc_flags |= WcFlags::WITH_IMM.bits();
             wc.ex = request.immediate;
@@ -317,7 +384,8 @@ impl World {
         self.complete(cq, &completion(wr_id, number, status), true);
     }
 
-    fn complete(&mut self, id: ObjectId, wc: &uverbs::Wc, is_solicited: bool) {
+    fn complete(&mut self, id: Option<ObjectId>, wc: &uverbs::Wc, is_solicited: bool) {
+        let Some(id) = id else { return };
         let Ok(cq) = self.objects.cq(id) else { return };
         match cq.ring.push(&self.memory, wc.as_bytes()) {
             Pushed::Done => self.notify(id, is_solicited),
@@ -329,7 +397,12 @@ impl World {
 
 impl Request {
     /// Reads a request, and says what is wrong with its working fields.
-    fn read(slot: NonNull<u8>, slot_size: usize) -> (Self, Option<&'static str>) {
+    fn read(
+        slot: NonNull<u8>,
+        slot_size: usize,
+        kind: QpType,
+        sender: u32,
+    ) -> (Self, Option<&'static str>) {
         // SAFETY: the slot is at least as long as the structure, aligned, and the program has
         // handed it over.
         let wqe = unsafe { slot.cast::<rxe::SendWqe>().read() };
@@ -351,6 +424,8 @@ impl Request {
             immediate: wqe.wr.ex,
             remote: wqe.iova,
             rkey: wqe.wr.wr[1] as u32,
+            datagram: zerocopy::transmute!(wqe.wr.wr),
+            sender,
             data,
         };
         let flaw = if wqe.status != 0 || wqe.state != 0 {
@@ -359,6 +434,8 @@ impl Request {
             Some("a send request has working fields that are not those of a new one")
         } else if request.is_remote() && wqe.wr.wr[0] != wqe.iova {
             Some("a send request has two remote addresses")
+        } else if kind == QpType::UD && request.is_remote() {
+            Some("a queue pair for datagrams was given something else")
         } else {
             None
         };
@@ -425,6 +502,27 @@ impl Receive {
 /// Whether the fields that the kernel counts in are those of a request not yet begun.
 fn is_new(dma: &rxe::DmaInfo, length: u32) -> bool {
     (dma.length, dma.resid, dma.cur_sge, dma.sge_offset) == (length, length, 0, 0)
+}
+
+/// The number that all queue pairs of a multicast group have besides their own.
+const MULTICAST_QP: u32 = 0xff_ffff;
+
+/// What rxe puts in front of a datagram: the IPv6 header, or an IPv4 one behind nothing.
+fn header(attr: &uverbs::AhAttr, from: [u8; 16]) -> [u8; 40] {
+    let to = attr.grh.dgid;
+    let mut header = [0; 40];
+    if Ipv6Addr::from(to).to_ipv4_mapped().is_some() {
+        header[20..22].copy_from_slice(&[0x45, attr.grh.traffic_class]);
+        header[32..36].copy_from_slice(&from[12..]);
+        header[36..].copy_from_slice(&to[12..]);
+    } else {
+        let class = u32::from(attr.grh.traffic_class) << 20;
+        let first = 6 << 28 | class | attr.grh.flow_label;
+        header[..4].copy_from_slice(&first.to_be_bytes());
+        header[8..24].copy_from_slice(&from);
+        header[24..].copy_from_slice(&to);
+    }
+    header
 }
 
 fn completion(wr_id: u64, qp_num: u32, status: WcStatus) -> uverbs::Wc {

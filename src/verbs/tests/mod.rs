@@ -58,6 +58,7 @@ impl End {
             port: 1,
             hop_limit: 1,
             traffic_class: 0,
+            flow_label: 0,
             service_level: 0,
             lid: 0,
         };

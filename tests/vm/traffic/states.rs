@@ -140,6 +140,7 @@ fn own_path(context: &Context) -> Result<Path> {
         port: own.port,
         hop_limit: 64,
         traffic_class: 0,
+        flow_label: 0,
         service_level: 0,
         lid: 0,
     })

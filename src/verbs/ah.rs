@@ -1,0 +1,121 @@
+//! Address handles: where datagrams go.
+
+use rdmacm_kernel_abi::{rxe, uverbs};
+
+use super::{Path, Pd};
+use crate::device::{KernelObject, ObjectKind};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fastpath::Datagram;
+
+/// A way to a port, made known to the device: datagrams name it instead of the way itself.
+///
+/// Keep it until the datagrams that were sent with it are completed. One that the device reaches
+/// later moves the queue pair to the error state.
+#[doc(alias = "ibv_ah")]
+#[derive(Debug)]
+pub struct AddressHandle {
+    object: KernelObject,
+    pd: Pd,
+    number: u32,
+}
+
+/// Who receives a datagram.
+#[derive(Debug, Clone, Copy)]
+pub struct Destination<'a> {
+    /// The way to the receiver's port.
+    pub handle: &'a AddressHandle,
+    /// Number of the receiver's queue pair; `0xff_ffff` for a multicast group.
+    pub qp_num: u32,
+    /// The queue key that the receiver's queue pair has ([`QpModify::qkey`](crate::QpModify::qkey)).
+    pub qkey: u32,
+}
+
+impl Pd {
+    /// Makes a way to a port known to the device. Whether anybody is there is not checked.
+    ///
+    /// ```no_run
+    /// # fn example(pd: &rdmacm::Pd, path: &rdmacm::Path, qp: &mut rdmacm::Qp) -> rdmacm::Result<()> {
+    /// use rdmacm::Destination;
+    ///
+    /// let handle = pd.address_handle(path)?;
+    /// let to = Destination { handle: &handle, qp_num: 17, qkey: 0x1234_5678 };
+    /// let mut batch = qp.send_half().batch();
+    /// batch.send_datagram(1, to).signaled().inline(b"hello")?;
+    /// batch.submit()?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the port does not exist or its GID table has no such entry, and when the device has no
+    /// room for more.
+    #[doc(alias = "ibv_create_ah")]
+    pub fn address_handle(&self, path: &Path) -> Result<AddressHandle> {
+        let operation = "create_ah";
+        let context = self.context();
+        let (response, driver): (uverbs::CreateAhResp, rxe::CreateAhResp) =
+            self.with_handle(operation, |pd_handle| {
+                let request = uverbs::CreateAh {
+                    pd_handle,
+                    attr: path.to_kernel(),
+                    ..Default::default()
+                };
+                context
+                    .command_with_driver_answer(uverbs::Command::CREATE_AH, &request)
+                    .map_err(|error| explain(path, &error))
+            })?;
+        let kind = ObjectKind::AddressHandle;
+        let object = KernelObject::new(kind, context, response.ah_handle, self.parents());
+        if driver.ah_num == 0 {
+            return Err(Error::new(
+                operation,
+                ErrorKind::NotSupported,
+                "the kernel gave the handle no number, as kernels before 5.16 do; this crate needs \
+                 6.1 or newer",
+            ));
+        }
+        Ok(AddressHandle {
+            object,
+            pd: self.clone(),
+            number: driver.ah_num,
+        })
+    }
+}
+
+impl AddressHandle {
+    /// Gives the handle back now.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    #[doc(alias = "ibv_destroy_ah")]
+    pub fn destroy(self) -> Result<()> {
+        self.object.destroy().map(drop)
+    }
+
+    /// The protection domain that it was made in.
+    pub fn pd(&self) -> &Pd {
+        &self.pd
+    }
+}
+
+impl Destination<'_> {
+    pub(super) fn to_request(self) -> Datagram {
+        Datagram {
+            handle_number: self.handle.number,
+            qp_num: self.qp_num,
+            qkey: self.qkey,
+        }
+    }
+}
+
+fn explain(path: &Path, error: &std::io::Error) -> Error {
+    let described = Error::from_os("create_ah", error);
+    match error.raw_os_error() {
+        Some(libc::EINVAL) => described.because(format!(
+            "there is no port {} with an entry {} in its GID table, or no way from there to {}",
+            path.port, path.source_gid_index, path.gid
+        )),
+        _ => described,
+    }
+}

@@ -1,0 +1,93 @@
+//! The way to a peer.
+
+use rdmacm_kernel_abi::uverbs;
+
+use crate::device::Gid;
+
+/// The way to a peer: that of a connected queue pair ([`QpModify::path`](crate::QpModify::path)),
+/// or of datagrams ([`Pd::address_handle`](crate::Pd::address_handle)).
+#[doc(alias("ibv_ah_attr", "ibv_global_route"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Path {
+    /// The peer's GID.
+    pub gid: Gid,
+    /// Index of our GID in the port's table ([`GidEntry`](crate::GidEntry)).
+    pub source_gid_index: u8,
+    /// Our port.
+    pub port: u8,
+    /// Routers that may be passed.
+    pub hop_limit: u8,
+    /// Traffic class (the IP header's on RoCE v2).
+    pub traffic_class: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Service level.
+    pub service_level: u8,
+    /// The peer's LID; 0 on Ethernet.
+    pub lid: u16,
+}
+
+impl Path {
+    pub(crate) fn from_kernel(attr: &uverbs::AhAttr) -> Self {
+        Self {
+            gid: Gid(attr.grh.dgid),
+            source_gid_index: attr.grh.sgid_index,
+            port: attr.port_num,
+            hop_limit: attr.grh.hop_limit,
+            traffic_class: attr.grh.traffic_class,
+            flow_label: attr.grh.flow_label,
+            service_level: attr.sl,
+            lid: attr.dlid,
+        }
+    }
+
+    pub(crate) fn to_kernel(self) -> uverbs::AhAttr {
+        uverbs::AhAttr {
+            grh: uverbs::GlobalRoute {
+                dgid: self.gid.0,
+                flow_label: self.flow_label,
+                sgid_index: self.source_gid_index,
+                hop_limit: self.hop_limit,
+                traffic_class: self.traffic_class,
+                reserved: 0,
+            },
+            dlid: self.lid,
+            sl: self.service_level,
+            is_global: 1,
+            port_num: self.port,
+            ..Default::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_kernels_record_holds_all_of_a_path(
+            gid: [u8; 16],
+            numbers: [u8; 5],
+            flow_label: u32,
+            lid: u16,
+        ) {
+            let [source_gid_index, port, hop_limit, traffic_class, service_level] = numbers;
+            let path = Path {
+                gid: Gid(gid),
+                source_gid_index,
+                port,
+                hop_limit,
+                traffic_class,
+                flow_label,
+                service_level,
+                lid,
+            };
+            let record = path.to_kernel();
+            prop_assert_eq!(record.is_global, 1);
+            prop_assert_eq!(Path::from_kernel(&record), path);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The way back to the sender of a datagram.
+
+use std::net::Ipv4Addr;
+
+use super::Path;
+use crate::device::{Context, Gid};
+use crate::error::{Error, Result};
+use crate::fastpath::{GRH_LENGTH, Success};
+
+/// As far as packets go. The header of a received one tells how many routers were left to pass, not
+/// how many are needed.
+const HOP_LIMIT: u8 = 255;
+
+impl Context {
+    /// The way back to the sender of a datagram that was received on `port`, whose completion is
+    /// `received`. `grh` are the first [`GRH_LENGTH`] bytes of the receive. The sender's queue pair
+    /// is [`Success::source_qp`]; its queue key has to be agreed on.
+    ///
+    /// ```no_run
+    /// # fn example(pd: &rdmacm::Pd, inbox: &rdmacm::Buffer, received: &rdmacm::Success<'_>)
+    /// #     -> rdmacm::Result<()> {
+    /// let mut grh = [0; rdmacm::GRH_LENGTH];
+    /// inbox.read(0, &mut grh)?;
+    /// let path = pd.context().reply_path(received, &grh, 1)?;
+    /// let handle = pd.address_handle(&path)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the datagram has no such header, when the header makes no sense, and when it was not
+    /// sent to a GID of the port: to a multicast group for example. The GID to answer from then
+    /// has to be chosen by the program.
+    #[doc(alias("ibv_init_ah_from_wc", "ibv_create_ah_from_wc"))]
+    pub fn reply_path(
+        &self,
+        received: &Success<'_>,
+        grh: &[u8; GRH_LENGTH],
+        port: u8,
+    ) -> Result<Path> {
+        let refuse = |text: String| Error::invalid("reply_path", text);
+        if !received.has_grh() {
+            return Err(refuse("the datagram came without a header".to_owned()));
+        }
+        let routes = [Route::of_ipv4(grh), Route::of_grh(grh)];
+        let Some(first) = routes.iter().flatten().next() else {
+            return Err(refuse("the header is neither IPv4 nor a GRH".to_owned()));
+        };
+        let gids = self.gids()?;
+        // Where the bytes could be either header, ours is the one that names us.
+        for route in routes.iter().flatten() {
+            let own = gids
+                .iter()
+                .filter(|entry| entry.port == port && entry.gid == route.to)
+                .find_map(|entry| u8::try_from(entry.index).ok());
+            if let Some(source_gid_index) = own {
+                return Ok(Path {
+                    gid: route.from,
+                    source_gid_index,
+                    port,
+                    hop_limit: HOP_LIMIT,
+                    traffic_class: route.traffic_class,
+                    flow_label: route.flow_label,
+                    service_level: received.service_level(),
+                    lid: received.source_lid(),
+                });
+            }
+        }
+        Err(refuse(format!(
+            "the datagram was sent to {}, which is no GID of port {port}",
+            first.to
+        )))
+    }
+}
+
+/// What a header tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Route {
+    from: Gid,
+    to: Gid,
+    traffic_class: u8,
+    flow_label: u32,
+}
+
+impl Route {
+    /// The GRH of InfiniBand and RoCE v1, which is the IPv6 header on RoCE v2.
+    fn of_grh(grh: &[u8; GRH_LENGTH]) -> Option<Self> {
+        let (first, rest) = grh.split_first_chunk::<4>()?;
+        let word = u32::from_be_bytes(*first);
+        let addresses = rest.get(4..)?;
+        let (from, to) = addresses.split_first_chunk::<16>()?;
+        (word >> 28 == 6).then_some(Self {
+            from: Gid(*from),
+            to: Gid(*to.first_chunk()?),
+            traffic_class: (word >> 20) as u8,
+            flow_label: word & 0xf_ffff,
+        })
+    }
+
+    /// The IPv4 header of RoCE v2, which lies in the last 20 bytes; nothing is said of those before.
+    fn of_ipv4(grh: &[u8; GRH_LENGTH]) -> Option<Self> {
+        let header = grh.last_chunk::<20>()?;
+        let (head, to) = header.split_last_chunk::<4>()?;
+        let (head, from) = head.split_last_chunk::<4>()?;
+        // Version 4, and no options: they would not have fitted.
+        (head[0] == 0x45).then_some(Self {
+            from: mapped(*from),
+            to: mapped(*to),
+            traffic_class: head[1],
+            flow_label: 0,
+        })
+    }
+}
+
+fn mapped(address: [u8; 4]) -> Gid {
+    Gid(Ipv4Addr::from(address).to_ipv6_mapped().octets())
+}
