@@ -9,10 +9,22 @@ const DEVICE: &str = "RDMACM_TEST_DEVICE";
 const ADDR: &str = "RDMACM_TEST_ADDR";
 const ADDR6: &str = "RDMACM_TEST_ADDR6";
 const PLAIN_ADDR: &str = "RDMACM_TEST_PLAIN_ADDR";
+const PEER_ADDR: &str = "RDMACM_PEER_ADDR";
+const PEER_ADDR6: &str = "RDMACM_PEER_ADDR6";
+const HOST_NAME: &str = "VM_NAME";
 
 /// Whether this is a guest with an RDMA device.
 pub fn is_guest() -> bool {
-    [DEVICE, ADDR]
+    are_set(&[DEVICE, ADDR])
+}
+
+/// Whether this is one of two guests on one wire.
+pub fn is_one_of_two() -> bool {
+    are_set(&[PEER_ADDR, HOST_NAME])
+}
+
+fn are_set(names: &[&str]) -> bool {
+    names
         .iter()
         .all(|name| env::var(name).is_ok_and(|value| !value.is_empty()))
 }
@@ -46,6 +58,21 @@ pub fn addr6() -> IpAddr {
 /// An address of this machine that no RDMA device has.
 pub fn plain_addr() -> IpAddr {
     address(PLAIN_ADDR)
+}
+
+/// Of two guests, the other one's address.
+pub fn peer_addr() -> IpAddr {
+    address(PEER_ADDR)
+}
+
+/// Of two guests, the other one's IPv6 address.
+pub fn peer_addr6() -> IpAddr {
+    address(PEER_ADDR6)
+}
+
+/// Of two guests, this one's name: A or B.
+pub fn host_name() -> String {
+    variable(HOST_NAME)
 }
 
 fn address(name: &str) -> IpAddr {

@@ -2,7 +2,7 @@
 
 mod connected;
 mod datagrams;
-mod matrix;
+pub mod matrix;
 mod rping;
 
 use crate::harness::Test;

@@ -25,6 +25,7 @@ mod trace_command;
 mod tracer;
 mod tracer_test;
 mod traffic;
+mod two_hosts;
 
 use std::process::ExitCode;
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::{
     bad_situations, counts, environment, exchange, peers, raw_cm, sample, teardown, trace_command,
-    traffic,
+    traffic, two_hosts,
 };
 
 /// A program: gets its arguments, without its name.
@@ -28,6 +28,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("shuffle", teardown::shuffle::run),
     ("race", teardown::race::run),
     ("sample", sample::run),
+    ("two_hosts", two_hosts::run),
 ];
 
 /// The program with this name.

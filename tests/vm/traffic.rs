@@ -8,7 +8,7 @@ pub mod endpoint;
 pub mod events;
 pub mod failures;
 pub mod first_use;
-mod interface;
+pub mod interface;
 pub mod messages;
 pub mod queues;
 pub mod states;

@@ -42,7 +42,7 @@ pub enum Maker {
 }
 
 /// The makers of server and client. The first pair shows that the case itself is right.
-const PAIRS: [(Maker, Maker); 4] = [
+pub const PAIRS: [(Maker, Maker); 4] = [
     (Maker::C, Maker::C),
     (Maker::C, Maker::Rust),
     (Maker::Rust, Maker::C),

@@ -46,7 +46,10 @@ fn exchange(port: u16, server_program: &str, client_program: &str) -> TestResult
         pings(client_program, port, "100", size)?;
         let ended = server.wait(PATIENCE)?;
         // The C server sometimes ends with an error of its own teardown, when all is done.
-        assert!(server_program == C || ended.status.success(), "server: {ended}");
+        assert!(
+            server_program == C || ended.status.success(),
+            "server: {ended}"
+        );
     }
     Ok(Outcome::Pass)
 }

@@ -1,0 +1,32 @@
+//! What only two hosts can show: `vm two_hosts [FILTER]` on both of them, with `ci/vm --two`.
+//!
+//! The hosts run the same tests in the same order. A test is one function with two sides; the hosts
+//! talk about where they are over a [`Link`](link::Link).
+
+mod addresses;
+mod ends;
+mod host;
+mod link;
+mod neighbours;
+mod programs;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+
+use crate::environment;
+use crate::harness::{self, Test};
+
+/// The program: runs the tests on one of two hosts.
+pub fn run(args: &[String]) -> ExitCode {
+    let args = ["vm".to_owned()].into_iter().chain(args.iter().cloned());
+    let can_run = environment::is_guest() && environment::is_one_of_two();
+    harness::run(Arguments::from_iter(args), tests(), can_run)
+}
+
+fn tests() -> Vec<Test> {
+    [programs::tests(), addresses::tests(), neighbours::tests()]
+        .into_iter()
+        .flatten()
+        .collect()
+}

@@ -1,0 +1,154 @@
+//! Programs that talk to each other over the wire. Host A has the server, or the receiver.
+
+use std::error::Error;
+use std::thread;
+use std::time::Duration;
+
+use super::host::{Host, ip};
+use super::link::Link;
+use crate::environment;
+use crate::harness::{Outcome, Test, TestResult, tests};
+use crate::interop::matrix::{Maker, PAIRS};
+use crate::programs::{Ended, Program};
+use crate::traffic::interface::Interface;
+
+/// The tests of this module.
+pub fn tests() -> Vec<Test> {
+    tests![
+        ucmatose_between_hosts: 240 s,
+        udaddy_between_hosts: 240 s,
+        mckey_delivers: 240 s,
+        mckey_delivers_what_a_send_only_member_sends: 240 s,
+    ]
+}
+
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Runs `exchange` with the maker of A's program and that of B's program, for all makers that have
+/// the program.
+fn with_all_makers(
+    test: &str,
+    program: &str,
+    exchange: impl Fn(&mut Link, Maker) -> Result<(), Box<dyn Error>>,
+) -> TestResult {
+    let mut link = Link::open(test)?;
+    let complete = Maker::Rust.has(program);
+    for (a, b) in PAIRS {
+        if !complete && (a, b) != (Maker::C, Maker::C) {
+            continue;
+        }
+        let own = match Host::own() {
+            Host::A => a,
+            Host::B => b,
+        };
+        exchange(&mut link, own).map_err(|error| format!("{a:?} on A, {b:?} on B: {error}"))?;
+        link.meet("the end of a pair")?;
+    }
+    match complete {
+        true => Ok(Outcome::Pass),
+        false => Ok(Outcome::Skip(format!(
+            "{} is not in the guest",
+            Maker::Rust.path(program)
+        ))),
+    }
+}
+
+/// A server on A, which B's client waits for, and then a client on B.
+fn serve_and_connect(
+    link: &mut Link,
+    maker: Maker,
+    program: &str,
+    port: u16,
+    args: &[&str],
+) -> Result<(), Box<dyn Error>> {
+    let path = maker.path(program);
+    match Host::own() {
+        Host::A => {
+            let own = environment::addr().to_string();
+            let server = [args, &["-b", &own]].concat();
+            let mut server = Program::start(&path, &server)?.until_listening(port)?;
+            link.meet("listening")?;
+            complete(&server.wait(PATIENCE)?)
+        }
+        Host::B => {
+            let peer = environment::peer_addr().to_string();
+            link.meet("listening")?;
+            let client = [args, &["-s", &peer]].concat();
+            complete(&Program::start(&path, &client)?.wait(PATIENCE)?)
+        }
+    }
+}
+
+fn complete(ended: &Ended) -> Result<(), Box<dyn Error>> {
+    let said = |line: &str| ended.output.lines().any(|said| said == line);
+    let complete = said("data transfers complete") && said("return status 0");
+    match complete && ended.status.success() {
+        true => Ok(()),
+        false => Err(ended.to_string().into()),
+    }
+}
+
+fn ucmatose_between_hosts() -> TestResult {
+    with_all_makers("ucmatose", "ucmatose", |link, maker| {
+        serve_and_connect(link, maker, "ucmatose", 7471, &["-c", "4"])
+    })
+}
+
+fn udaddy_between_hosts() -> TestResult {
+    with_all_makers("udaddy", "udaddy", |link, maker| {
+        serve_and_connect(link, maker, "udaddy", 7174, &["-c", "3"])
+    })
+}
+
+fn mckey_delivers() -> TestResult {
+    multicast("mckey", "239.1.2.3", &[])
+}
+
+fn mckey_delivers_what_a_send_only_member_sends() -> TestResult {
+    multicast("mckey send-only", "239.1.2.4", &["-o"])
+}
+
+/// The receiver ends when ten messages have come.
+fn multicast(test: &str, group: &str, sender: &[&str]) -> TestResult {
+    let _route = GroupRoute::add()?;
+    with_all_makers(test, "mckey", |link, maker| {
+        let own = environment::addr().to_string();
+        let args = ["-b", &own, "-m", group];
+        match Host::own() {
+            Host::A => {
+                let mut receiver = Program::start(&maker.path("mckey"), &args)?;
+                // It joins at once, and listens three seconds later.
+                thread::sleep(Duration::from_secs(2));
+                link.meet("joined")?;
+                complete(&receiver.wait(PATIENCE)?)
+            }
+            Host::B => {
+                link.meet("joined")?;
+                // Many: the C sender destroys its queue pair while most of them are still queued.
+                let args = [&args, sender, &["-s", "-C", "2000"]].concat();
+                complete(&Program::start(&maker.path("mckey"), &args)?.wait(PATIENCE)?)
+            }
+        }
+    })
+}
+
+/// The route to multicast groups, which the guest lacks.
+struct GroupRoute;
+
+impl GroupRoute {
+    fn add() -> Result<Self, Box<dyn Error>> {
+        change_route("add")?;
+        Ok(Self)
+    }
+}
+
+impl Drop for GroupRoute {
+    fn drop(&mut self) {
+        let _ = change_route("del");
+    }
+}
+
+fn change_route(what: &str) -> Result<(), Box<dyn Error>> {
+    let interface = Interface::under_test()?.name;
+    ip(&["route", what, "224.0.0.0/4", "dev", &interface])
+}
