@@ -4,7 +4,9 @@
 //! connected or listens; what comes of that is read from the channel as [`Event`]s. Some events
 //! move the id's queue pair on their way (`transition`).
 
+mod addrinfo;
 mod address;
+mod cma_header;
 mod channel;
 mod command;
 mod conn_param;
@@ -23,6 +25,7 @@ mod wait;
 #[cfg(test)]
 mod tests;
 
+pub use addrinfo::{AddrInfo, AddrInfoQuery, AddressFamily};
 pub use channel::EventChannel;
 pub use conn_param::ConnParam;
 pub use event::{ConnectRequest, ConnectionData, Event, IdEvent, RejectReason, Status};

@@ -4,6 +4,7 @@
 //! as ignored. Besides the tests it holds the programs that tests run as other processes, called
 //! by name: `vm trace -- rping -c -a 10.10.0.1`.
 
+mod addr_info;
 mod bad_situations;
 mod connections;
 mod counts;
@@ -47,6 +48,7 @@ fn tests() -> Vec<Test> {
         tracer_test::tests(),
         device_test::tests(),
         traffic::tests(),
+        addr_info::tests(),
         bad_situations::tests(),
         teardown::tests(),
         faults::tests(),
