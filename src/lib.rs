@@ -39,8 +39,9 @@ mod sys;
 mod verbs;
 
 pub use cm::{
-    AddrInfo, AddrInfoQuery, Address, AddressFamily, CmId, ConnParam, ConnectRequest, ConnectionData, Event, EventChannel, IbAddress,
-    IdEvent, PathRecord, PortSpace, RejectReason, Status, Wake,
+    AddrInfo, AddrInfoQuery, Address, AddressFamily, CmId, ConnParam, ConnectRequest,
+    ConnectionData, Event, EventChannel, IbAddress, IdEvent, PathRecord, PortSpace, RejectReason,
+    Status, Wake,
 };
 pub use device::{
     AsyncEvent, AsyncEvents, Context, Device, DeviceAttr, Driver, Gid, GidEntry, GidType,

@@ -4,18 +4,18 @@
 //! connected or listens; what comes of that is read from the channel as [`Event`]s. Some events
 //! move the id's queue pair on their way (`transition`).
 
-mod addrinfo;
 mod address;
-mod cma_header;
+mod addrinfo;
 mod channel;
+mod cma_header;
 mod command;
 mod conn_param;
 mod connect;
 mod event;
 mod explain;
 mod ib_address;
-mod id;
 mod ibacm;
+mod id;
 mod path_record;
 mod port_space;
 mod resolve;
