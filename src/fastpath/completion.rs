@@ -27,6 +27,12 @@ impl Completion {
         self.0.wr_id
     }
 
+    /// A completion as the kernel wrote it.
+    #[cfg(test)]
+    pub(crate) fn of_kernel(wc: uverbs::Wc) -> Self {
+        Self(wc)
+    }
+
     /// Changes the number, for a layer that marks numbers.
     pub(crate) fn set_wr_id(&mut self, wr_id: u64) {
         self.0.wr_id = wr_id;

@@ -19,7 +19,7 @@ pub(super) enum Object {
     Ah(Ah),
     Cq(Cq),
     Srq(Srq),
-    Qp(Qp),
+    Qp(Box<Qp>),
     Xrcd,
 }
 
@@ -147,7 +147,7 @@ impl Objects {
 
     pub(super) fn qps(&self) -> impl Iterator<Item = (ObjectId, &Qp)> {
         self.all.iter().filter_map(|(id, object)| match object {
-            Object::Qp(qp) => Some((*id, qp)),
+            Object::Qp(qp) => Some((*id, &**qp)),
             _ => None,
         })
     }

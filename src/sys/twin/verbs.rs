@@ -343,7 +343,8 @@ impl World {
         let inputs = Inputs(attrs);
         let kind = T(inputs.number(attr::TYPE)? as u8);
         let is_xrc = matches!(kind, T::XRC_INI | T::XRC_TGT);
-        if !matches!(kind, T::RC | T::UC | T::UD) && !(is_xrc && device.has_xrc) {
+        let is_there = matches!(kind, T::RC | T::UC | T::UD) || is_xrc && device.has_xrc;
+        if !is_there {
             return Err(libc::EOPNOTSUPP);
         }
         let id_of = |attr| inputs.handle_if_any(attr).map(|handle| (file, handle));
@@ -413,7 +414,7 @@ impl World {
             signals_all: flags & uverbs::QpCreateFlags::SQ_SIG_ALL.bits() != 0,
             is_kicked: false,
         };
-        let handle = self.objects.insert(file, Object::Qp(qp));
+        let handle = self.objects.insert(file, Object::Qp(Box::new(qp)));
         let mut answers = Answers(attrs);
         answers.put(attr::RESP_CAP, &cap)?;
         answers.put(attr::RESP_QP_NUM, &number)?;

@@ -1,8 +1,11 @@
 //! Verbs on the scripted kernel.
 
+mod datagrams;
 mod lifetimes;
 mod refusals;
 mod requests;
+mod shared_queues;
+mod types;
 mod waiting;
 
 use std::sync::Arc;
