@@ -40,14 +40,14 @@ mod verbs;
 
 pub use cm::{
     AddrInfo, AddrInfoQuery, Address, AddressFamily, CmId, ConnParam, ConnectRequest,
-    ConnectionData, Event, EventChannel, IbAddress, IdEvent, PathRecord, PortSpace, RejectReason,
-    Status, Wake,
+    ConnectionData, DatagramPeer, Ece, Event, EventChannel, IbAddress, IdEvent, Membership,
+    PathRecord, PortSpace, RejectReason, Service, Status, Step, Wake,
 };
 pub use device::{
     AsyncEvent, AsyncEvents, Context, Device, DeviceAttr, Driver, Gid, GidEntry, GidType,
     LinkLayer, Mtu, PortAttr, PortState, Transport, devices,
 };
-pub use endpoint::{Connection, Connector, Incoming, Listener, Prepared, Settings};
+pub use endpoint::{Connection, Connector, Incoming, Listener, Prepared, Queues, Settings, SyncId};
 pub use error::{Error, ErrorKind, Result};
 pub use fastpath::{
     Completion, CompletionStatus, Failure, GRH_LENGTH, Opcode, PostError, QpType, RemoteAddress,

@@ -28,6 +28,7 @@ pub(crate) struct QpEntry {
     object: KernelObject,
     number: u32,
     kind: uverbs::QpType,
+    has_srq: bool,
     state: AtomicU8,
     /// Reads that may be under way at a time, once that was set.
     initiator_depth: AtomicU8,
@@ -48,6 +49,7 @@ impl QpEntry {
         object: KernelObject,
         number: u32,
         kind: uverbs::QpType,
+        has_srq: bool,
         state: u8,
         memory: Vec<Arc<Mapping>>,
     ) -> Self {
@@ -55,6 +57,7 @@ impl QpEntry {
             object,
             number,
             kind,
+            has_srq,
             state: AtomicU8::new(state),
             initiator_depth: AtomicU8::new(u8::MAX),
             max_datagram: AtomicU32::new(u32::MAX),
@@ -79,6 +82,11 @@ impl QpEntry {
     /// The number that peers address.
     pub(crate) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Whether it takes its receives from a shared queue.
+    pub(crate) fn has_srq(&self) -> bool {
+        self.has_srq
     }
 
     /// The kernel's number of its type.

@@ -62,7 +62,7 @@ fn prepare(options: &ClientOptions) -> Result<Session> {
     let channel = EventChannel::open()?;
     let id = channel.create_id(PortSpace::Tcp)?;
     // The kernel's time limit ends each step with an event, so there is none here.
-    id.resolve_addr(source, peer, RESOLVE_TIMEOUT)?;
+    id.resolve_addr(source.map(Into::into), peer, RESOLVE_TIMEOUT)?;
     let resolved = |event: &Event| matches!(event, Event::AddressResolved(_));
     channel.expect("resolve_addr", None, resolved)?;
     id.resolve_route(RESOLVE_TIMEOUT)?;

@@ -42,6 +42,26 @@ pub struct AddrInfo {
     pub connect_data: Vec<u8>,
 }
 
+impl AddrInfo {
+    /// A service at an address that the subnet's administrator knows.
+    pub(super) fn of_service(
+        port_space: PortSpace,
+        qp_type: QpType,
+        destination: IbAddress,
+    ) -> Self {
+        Self {
+            is_passive: false,
+            port_space,
+            qp_type,
+            source: None,
+            destination: Some(destination.into()),
+            canonical_name: None,
+            route: Vec::new(),
+            connect_data: Vec::new(),
+        }
+    }
+}
+
 /// Adds what ibacm knows of the route to each of `found`.
 fn add_routes(registry: &Registry, found: Vec<AddrInfo>, query: &AddrInfoQuery) -> Vec<AddrInfo> {
     let mut infos = Vec::with_capacity(found.len());

@@ -10,11 +10,12 @@ use std::time::Duration;
 use rdmacm_kernel_abi::ucma;
 
 use super::command::{self, Request};
-use super::event::{ConnectRequest, ConnectionData, Event, IdEvent, Status};
+use super::event::{ConnectRequest, Event, IdEvent};
 use super::id::{self, CmId};
-use super::{PortSpace, explain};
+use super::{Ece, PortSpace, explain, multicast, peer_data};
 use crate::device::Registry;
 use crate::error::{Error, ErrorKind, Result};
+use crate::fastpath::QpType;
 use crate::sys::{Deadline, Kernel, Wake, wait_readable};
 
 /// An event channel: ids are made on it, and what happens to them is read from it.
@@ -116,14 +117,26 @@ impl EventChannel {
         Ok(Ready { event, beside })
     }
 
-    /// Makes an id on the channel.
+    /// Makes an id on the channel, with the kind of queue pair that the port space has: datagrams for
+    /// [`PortSpace::Udp`] and [`PortSpace::Ipoib`], reliable connections for the others.
     ///
     /// # Errors
     ///
     /// When the kernel has no memory, or the channel was opened before a fork.
     #[doc(alias = "rdma_create_id")]
     pub fn create_id(&self, port_space: PortSpace) -> Result<CmId> {
-        CmId::create(self, port_space)
+        self.create_id_for(port_space, port_space.qp_type())
+    }
+
+    /// As [`EventChannel::create_id`], with another kind of queue pair, which matters to
+    /// [`PortSpace::Ib`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn create_id_for(&self, port_space: PortSpace, qp_type: QpType) -> Result<CmId> {
+        self.check_open("create_id")?;
+        CmId::create(self, port_space, qp_type)
     }
 
     /// The next event; waits for it as long as `timeout` allows, for ever with `None`.
@@ -168,43 +181,37 @@ impl EventChannel {
     }
 
     /// Turns the kernel's record into an event, carrying out what goes with it. `None` when it is
-    /// about an id that is gone, or hides an aftermath of something reported before.
+    /// about something that is gone, or hides an aftermath of something reported before.
     fn receive(&self, raw: &ucma::EventResp) -> Result<Option<Event>> {
-        let kind = raw.event_type();
-        let target = id::find(raw.uid);
-        if kind == ucma::EventType::CONNECT_REQUEST {
-            return self.receive_request(target, raw);
+        match raw.event_type() {
+            ucma::EventType::CONNECT_REQUEST => self.receive_request(raw),
+            ucma::EventType::MULTICAST_JOIN | ucma::EventType::MULTICAST_ERROR => {
+                Ok(multicast::receive(raw))
+            }
+            kind => Ok(id::find(raw.uid).and_then(|id| {
+                let is_datagram = id.is_datagram();
+                IdEvent::new(id, raw, is_datagram).carry_out(kind)
+            })),
         }
-        let Some(id) = target else { return Ok(None) };
-        let event = IdEvent {
-            id,
-            status: Status::from_kernel(raw.status),
-            connection: ConnectionData::from_kernel(raw.conn()),
-            cause: None,
-        };
-        Ok(event.carry_out(kind))
     }
 
     /// A request brings a new id, which is ours to destroy whatever happens.
-    fn receive_request(
-        &self,
-        listener: Option<CmId>,
-        raw: &ucma::EventResp,
-    ) -> Result<Option<Event>> {
-        let port_space = listener.as_ref().map_or(PortSpace::Tcp, CmId::port_space);
-        let id = CmId::adopt(self, raw.id, port_space);
+    fn receive_request(&self, raw: &ucma::EventResp) -> Result<Option<Event>> {
+        let listener = id::find(raw.uid);
+        let id = CmId::adopt(self, raw.id, listener.as_ref());
         let Some(listener) = listener else {
             // The listener was destroyed while another thread fetched the request. Dropping the new
             // id rejects the peer.
             return Ok(None);
         };
         listener.bring_over(&id, self)?;
-        let connection = ConnectionData::from_kernel(raw.conn());
-        id.take_offer(connection.offer())?;
+        let (connection, datagram) = peer_data::of_event(raw, id.is_datagram());
+        id.take_offer(connection.offer(), Ece::from_kernel(raw.ece))?;
         Ok(Some(Event::ConnectRequest(ConnectRequest {
             listener,
             id,
             connection,
+            datagram,
         })))
     }
 
@@ -219,6 +226,22 @@ impl EventChannel {
     /// Sends a command through the channel.
     pub(super) fn call<R: Request>(&self, request: &R) -> io::Result<R::Response> {
         command::call(self.kernel(), self.as_fd(), request)
+    }
+
+    /// Sets an option of an id on the channel.
+    pub(super) fn set_option(&self, request: &ucma::SetOption, value: &[u8]) -> io::Result<()> {
+        command::set_option(self.kernel(), self.as_fd(), request, value)
+    }
+
+    /// All services that were found for an id on the channel.
+    pub(super) fn services(&self, id: u32) -> io::Result<Vec<ucma::IbUserServiceRec>> {
+        let query = |room| command::query_services(self.kernel(), self.as_fd(), id, room);
+        let (services, there) = query(8)?;
+        if there <= services.len() {
+            return Ok(services);
+        }
+        // The number is the kernel's, and no reason to fill the memory.
+        Ok(query(there.min(1024))?.0)
     }
 }
 

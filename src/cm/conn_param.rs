@@ -2,7 +2,8 @@
 
 use rdmacm_kernel_abi::ucma;
 
-use crate::device::{Context, Transport};
+use super::private_data::{self, Message};
+use crate::device::Context;
 use crate::error::{Error, Result};
 
 /// The parameters of a connection, for [`CmId::connect`](super::CmId::connect) and
@@ -25,6 +26,7 @@ pub struct ConnParam {
     flow_control: bool,
     retry_count: u8,
     rnr_retry_count: u8,
+    own_qp: Option<QpNumber>,
 }
 
 impl Default for ConnParam {
@@ -43,18 +45,21 @@ impl ConnParam {
             flow_control: false,
             retry_count: 7,
             rnr_retry_count: 7,
+            own_qp: None,
         }
     }
 
     /// Bytes that the peer finds in its event. On InfiniBand and RoCE a connect carries up to 56
-    /// bytes, an accept 196 and a reject 148; the peer sees that many, padded with zeros.
+    /// bytes, an accept 196 and a reject 148 (datagrams: 180, 136 and 136); the peer sees that many,
+    /// padded with zeros. [`CmId::max_private_data`](super::CmId::max_private_data) has the limit of
+    /// an id.
     ///
     /// # Errors
     ///
     /// More than 255 bytes, which no device carries. The limit of the device at hand is checked
     /// by the call that sends them.
     pub fn private_data(mut self, bytes: &[u8]) -> Result<Self> {
-        check_length("private_data", bytes, usize::from(u8::MAX))?;
+        private_data::check_length("private_data", bytes, private_data::LONGEST)?;
         self.private_data = bytes.to_vec();
         Ok(self)
     }
@@ -93,18 +98,42 @@ impl ConnParam {
         self
     }
 
+    /// The queue pair, for an id that has none of its own: one that the program made and moves
+    /// itself. `has_srq` says whether it has a shared receive queue.
+    #[doc(alias("qp_num", "srq"))]
+    pub fn own_qp(mut self, number: u32, has_srq: bool) -> Self {
+        self.own_qp = Some(QpNumber { number, has_srq });
+        self
+    }
+
+    /// The same, with bytes before the private data that stand for addresses.
+    pub(crate) fn after(&self, head: &[u8]) -> Result<Self> {
+        self.clone()
+            .private_data(&[head, &self.private_data].concat())
+    }
+
+    pub(super) fn named_qp(&self) -> Option<QpNumber> {
+        self.own_qp
+    }
+
     /// For an active side: fills in the device's limits.
-    pub(super) fn for_connect(&self, context: &Context, qp_num: u32) -> Result<ucma::ConnParam> {
+    pub(super) fn for_connect(
+        &self,
+        context: &Context,
+        message: Message,
+        qp: QpNumber,
+    ) -> Result<ucma::ConnParam> {
         let operation = "connect";
         let depths = self.depths(operation, context)?;
-        self.encode(operation, context, 56, qp_num, depths)
+        self.encode(operation, message, qp, depths)
     }
 
     /// For a passive side: no more than the device's limits and what the peer offered.
     pub(super) fn for_accept(
         &self,
         context: &Context,
-        qp_num: u32,
+        message: Message,
+        qp: QpNumber,
         offered: Offer,
     ) -> Result<ucma::ConnParam> {
         let operation = "accept";
@@ -113,7 +142,7 @@ impl ConnParam {
             responder_resources: own.responder_resources.min(offered.responder_resources),
             initiator_depth: own.initiator_depth.min(offered.initiator_depth),
         };
-        self.encode(operation, context, 196, qp_num, depths)
+        self.encode(operation, message, qp, depths)
     }
 
     /// What was asked for, or else the most that the device can do.
@@ -137,12 +166,11 @@ impl ConnParam {
     fn encode(
         &self,
         operation: &'static str,
-        context: &Context,
-        private_data_limit: usize,
-        qp_num: u32,
+        message: Message,
+        qp: QpNumber,
         depths: Offer,
     ) -> Result<ucma::ConnParam> {
-        check_private_data(operation, context, &self.private_data, private_data_limit)?;
+        message.check(operation, &self.private_data)?;
         for (name, count) in [
             ("retry_count", self.retry_count),
             ("rnr_retry_count", self.rnr_retry_count),
@@ -150,7 +178,8 @@ impl ConnParam {
             within(operation, name, Some(count), 7)?;
         }
         let mut param = ucma::ConnParam {
-            qp_num,
+            qp_num: qp.number,
+            srq: u8::from(qp.has_srq),
             private_data_len: self.private_data.len() as u8,
             responder_resources: depths.responder_resources,
             initiator_depth: depths.initiator_depth,
@@ -163,6 +192,13 @@ impl ConnParam {
         param.private_data[..self.private_data.len()].copy_from_slice(&self.private_data);
         Ok(param)
     }
+}
+
+/// The queue pair that a message tells the peer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct QpNumber {
+    pub number: u32,
+    pub has_srq: bool,
 }
 
 /// How many reads and atomics a side answers and begins at a time, or offers to, seen from our side.
@@ -181,32 +217,4 @@ fn within(operation: &'static str, name: &str, asked: Option<u8>, limit: u8) -> 
             format!("{name} is {asked}; the most is {limit}"),
         )),
     }
-}
-
-/// Refuses private data that the message of this transport cannot carry.
-pub(super) fn check_private_data(
-    operation: &'static str,
-    context: &Context,
-    bytes: &[u8],
-    limit: usize,
-) -> Result<()> {
-    let limit = match context.device().transport() {
-        Transport::InfiniBand | Transport::Roce => limit,
-        // iWARP carries up to 512 bytes; the kernel's interface has a byte for the length.
-        Transport::Iwarp | Transport::Other(_) => usize::from(u8::MAX),
-    };
-    check_length(operation, bytes, limit)
-}
-
-fn check_length(operation: &'static str, bytes: &[u8], limit: usize) -> Result<()> {
-    if bytes.len() <= limit {
-        return Ok(());
-    }
-    Err(Error::invalid(
-        operation,
-        format!(
-            "{} bytes of private data; this message carries up to {limit}",
-            bytes.len()
-        ),
-    ))
 }

@@ -1,11 +1,9 @@
 //! What the connection manager reports.
 
-use std::fmt;
-
 use rdmacm_kernel_abi::ucma;
 
-use super::CmId;
-use super::conn_param::Offer;
+use super::peer_data::{self, ConnectionData, DatagramPeer};
+use super::{Address, CmId, Ece, Status};
 use crate::error::{Error, ErrorKind};
 
 /// Something that happened to an id.
@@ -26,7 +24,8 @@ pub enum Event {
     RouteError(IdEvent),
     /// A peer wants to connect to a listening id (`CONNECT_REQUEST`).
     ConnectRequest(ConnectRequest),
-    /// The peer accepted, and the id has no queue pair (any more) that could be used: destroy the id
+    /// The peer accepted, and the id has no queue pair of its own: move the program's own to RTS
+    /// ([`CmId::init_qp_attr`]) and finish with [`CmId::establish`], or destroy the id
     /// (`CONNECT_RESPONSE`).
     ConnectResponse(IdEvent),
     /// Connecting failed on this side (`CONNECT_ERROR`).
@@ -36,7 +35,8 @@ pub enum Event {
     Unreachable(IdEvent),
     /// The peer rejected the connection, or nobody listens there (`REJECTED`).
     Rejected(IdEvent),
-    /// The connection is made; the queue pair can send (`ESTABLISHED`).
+    /// The connection is made; the queue pair can send (`ESTABLISHED`). For datagrams: the peer has
+    /// told its queue pair ([`IdEvent::datagram`]), on the asking side only.
     Established(IdEvent),
     /// The connection ended (`DISCONNECTED`). The queue pair is moved to the error state by
     /// [`CmId::disconnect`] only. A status says that the peer did not answer the disconnect.
@@ -49,6 +49,33 @@ pub enum Event {
     AddressChange(IdEvent),
     /// The queue pair of a closed connection may be used again (`TIMEWAIT_EXIT`).
     TimewaitExit(IdEvent),
+    /// The id has joined a multicast group (`MULTICAST_JOIN`). [`IdEvent::datagram`] has the way to
+    /// the group. The id's queue pair is attached to it, if there is one that receives.
+    MulticastJoined {
+        /// The group, as it was given to [`CmId::join_multicast`].
+        group: Address,
+        /// The rest of it.
+        event: IdEvent,
+    },
+    /// The id could not join a multicast group, or was thrown out of it (`MULTICAST_ERROR`).
+    MulticastError {
+        /// The group, as it was given to [`CmId::join_multicast`].
+        group: Address,
+        /// The rest of it.
+        event: IdEvent,
+    },
+    /// The names were looked up: [`CmId::query_addrinfo`] has what was found
+    /// (`ADDRINFO_RESOLVED`).
+    AddrInfoResolved(IdEvent),
+    /// The names could not be looked up (`ADDRINFO_ERROR`).
+    AddrInfoError(IdEvent),
+    /// What [`CmId::write_user_event`] wrote (`USER`).
+    User {
+        /// The argument that was given there.
+        argument: u64,
+        /// The rest of it.
+        event: IdEvent,
+    },
     /// Any other event.
     Other {
         /// The kernel's number of the event.
@@ -64,6 +91,11 @@ pub struct IdEvent {
     pub(super) id: CmId,
     pub(super) status: Status,
     pub(super) connection: ConnectionData,
+    pub(super) datagram: Option<DatagramPeer>,
+    /// The peer's vendor options.
+    pub(super) ece: Option<Ece>,
+    /// The number that a user event carries.
+    pub(super) argument: u64,
     /// What failed on this side, if it was this side.
     pub(super) cause: Option<Error>,
 }
@@ -77,105 +109,23 @@ pub struct ConnectRequest {
     pub(super) listener: CmId,
     pub(super) id: CmId,
     pub(super) connection: ConnectionData,
-}
-
-/// What the peer said in its part of the connection's making.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ConnectionData {
-    /// Private data, at least what the peer passed: on InfiniBand and RoCE it is padded with zeros
-    /// to what the message holds (56 bytes in a request, 196 in an acceptance, 148 in a
-    /// rejection). A protocol has to delimit its data itself.
-    pub private_data: Vec<u8>,
-    /// Number of the peer's queue pair.
-    pub qp_num: u32,
-    /// Reads and atomics of the peer that may be answered at a time, seen from this side.
-    pub responder_resources: u8,
-    /// Reads and atomics of this side that may be under way at a time.
-    pub initiator_depth: u8,
-    /// Whether the peer's hardware has flow control.
-    pub flow_control: bool,
-    /// Retries that the peer asks for.
-    pub retry_count: u8,
-    /// Retries that the peer grants this side's requests when it has no receive posted.
-    pub rnr_retry_count: u8,
-}
-
-impl ConnectionData {
-    pub(super) fn from_kernel(param: &ucma::ConnParam) -> Self {
-        let length = usize::from(param.private_data_len);
-        Self {
-            private_data: param.private_data[..length].to_vec(),
-            qp_num: param.qp_num,
-            responder_resources: param.responder_resources,
-            initiator_depth: param.initiator_depth,
-            flow_control: param.flow_control != 0,
-            retry_count: param.retry_count,
-            rnr_retry_count: param.rnr_retry_count,
-        }
-    }
-
-    pub(super) fn offer(&self) -> Offer {
-        Offer {
-            responder_resources: self.responder_resources,
-            initiator_depth: self.initiator_depth,
-        }
-    }
-}
-
-/// How the step that an event reports ended.
-#[non_exhaustive]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Status {
-    /// Well.
-    Success,
-    /// With this errno (positive).
-    Errno(i32),
-    /// With a reason that came over the wire.
-    Rejected(RejectReason),
-}
-
-impl Status {
-    /// The kernel gives negative errnos and positive reasons in one number.
-    pub(super) fn from_kernel(status: u32) -> Self {
-        match status.cast_signed() {
-            0 => Self::Success,
-            errno @ i32::MIN..0 => Self::Errno(errno.saturating_neg()),
-            reason => Self::Rejected(RejectReason(reason.cast_unsigned())),
-        }
-    }
-}
-
-/// Why a connection was rejected, as the InfiniBand specification numbers it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RejectReason(pub u32);
-
-impl RejectReason {
-    /// Nobody listens on the port.
-    pub const INVALID_SERVICE_ID: Self = Self(8);
-    /// The peer still has a connection with this queue pair number.
-    pub const STALE_CONNECTION: Self = Self(10);
-    /// The peer's program rejected, or ended before it answered.
-    pub const CONSUMER_DEFINED: Self = Self(28);
-    /// The vendor options of the two sides do not fit.
-    pub const VENDOR_OPTION_NOT_SUPPORTED: Self = Self(35);
-}
-
-impl fmt::Display for RejectReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::INVALID_SERVICE_ID => f.write_str("nobody listens on that port"),
-            Self::STALE_CONNECTION => f.write_str("the peer still holds an earlier connection"),
-            Self::CONSUMER_DEFINED => {
-                f.write_str("the peer's program rejected the connection or ended")
-            }
-            Self::VENDOR_OPTION_NOT_SUPPORTED => f.write_str("vendor option not supported"),
-            Self(reason) => write!(f, "reason {reason}"),
-        }
-    }
+    pub(super) datagram: Option<DatagramPeer>,
 }
 
 impl IdEvent {
+    pub(super) fn new(id: CmId, raw: &ucma::EventResp, is_datagram: bool) -> Self {
+        let (connection, datagram) = peer_data::of_event(raw, is_datagram);
+        Self {
+            id,
+            status: Status::from_kernel(raw.status),
+            connection,
+            datagram,
+            ece: Ece::from_kernel(raw.ece),
+            argument: raw.arg(),
+            cause: None,
+        }
+    }
+
     /// The id that the event is about.
     pub fn id(&self) -> &CmId {
         &self.id
@@ -189,6 +139,12 @@ impl IdEvent {
     /// What the peer said: of meaning when it accepted, and its private data when it rejected.
     pub fn connection(&self) -> &ConnectionData {
         &self.connection
+    }
+
+    /// Where datagrams go: to the peer that accepted, or to the group that was joined. `None` for
+    /// other events and for ids with connections.
+    pub fn datagram(&self) -> Option<&DatagramPeer> {
+        self.datagram.as_ref()
     }
 }
 
@@ -212,6 +168,12 @@ impl ConnectRequest {
     pub fn connection(&self) -> &ConnectionData {
         &self.connection
     }
+
+    /// The way to a peer that asks for datagrams, as far as its request tells: the path. `None` for
+    /// connections.
+    pub fn datagram(&self) -> Option<&DatagramPeer> {
+        self.datagram.as_ref()
+    }
 }
 
 impl Event {
@@ -231,6 +193,12 @@ impl Event {
             E::DEVICE_REMOVAL => Self::DeviceRemoval(event),
             E::ADDR_CHANGE => Self::AddressChange(event),
             E::TIMEWAIT_EXIT => Self::TimewaitExit(event),
+            E::ADDRINFO_RESOLVED => Self::AddrInfoResolved(event),
+            E::ADDRINFO_ERROR => Self::AddrInfoError(event),
+            E::USER => Self::User {
+                argument: event.argument,
+                event,
+            },
             E(kind) => Self::Other { kind, event },
         }
     }
@@ -264,6 +232,11 @@ impl Event {
             | Self::DeviceRemoval(event)
             | Self::AddressChange(event)
             | Self::TimewaitExit(event)
+            | Self::AddrInfoResolved(event)
+            | Self::AddrInfoError(event)
+            | Self::MulticastJoined { event, .. }
+            | Self::MulticastError { event, .. }
+            | Self::User { event, .. }
             | Self::Other { event, .. } => Ok(event),
         }
     }
@@ -291,6 +264,11 @@ impl Event {
             Self::DeviceRemoval(_) => "DEVICE_REMOVAL",
             Self::AddressChange(_) => "ADDR_CHANGE",
             Self::TimewaitExit(_) => "TIMEWAIT_EXIT",
+            Self::MulticastJoined { .. } => "MULTICAST_JOIN",
+            Self::MulticastError { .. } => "MULTICAST_ERROR",
+            Self::AddrInfoResolved(_) => "ADDRINFO_RESOLVED",
+            Self::AddrInfoError(_) => "ADDRINFO_ERROR",
+            Self::User { .. } => "USER",
             Self::Other { .. } => "UNKNOWN EVENT",
         }
     }
@@ -331,40 +309,14 @@ impl Event {
             (Self::RouteError(_), Status::Errno(_)) => {
                 described.because("no route to the address was found on the RDMA device")
             }
+            (Self::MulticastError { group, .. }, Status::Errno(_)) => {
+                described.because(format!("the group {group} could not be joined"))
+            }
             (Self::ConnectError(_), Status::Errno(_)) => {
                 let reason = described.explanation().to_owned();
                 described.because(format!("the connection could not be completed: {reason}"))
             }
             _ => described,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn signs_are_normalised_once() {
-        assert_eq!(Status::from_kernel(0), Status::Success);
-        assert_eq!(Status::from_kernel((-110i32) as u32), Status::Errno(110));
-        assert_eq!(
-            Status::from_kernel(28),
-            Status::Rejected(RejectReason::CONSUMER_DEFINED)
-        );
-        assert_eq!(
-            Status::from_kernel(i32::MIN as u32),
-            Status::Errno(i32::MAX)
-        );
-    }
-
-    #[test]
-    fn private_data_is_cut_to_its_length_and_never_beyond_the_record() {
-        let mut param = ucma::ConnParam::default();
-        param.private_data[..3].copy_from_slice(b"abc");
-        param.private_data_len = 3;
-        assert_eq!(ConnectionData::from_kernel(&param).private_data, b"abc");
-        param.private_data_len = 255;
-        assert_eq!(ConnectionData::from_kernel(&param).private_data.len(), 255);
     }
 }

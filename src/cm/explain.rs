@@ -1,10 +1,10 @@
 //! What the kernel's errnos mean for the connection manager, and what to do about them.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::Path;
 
-use super::CmId;
+use super::{Address, CmId};
 use crate::device::{Registry, served_addresses};
 use crate::error::{Error, ErrorKind};
 use crate::sys::Kernel;
@@ -32,7 +32,16 @@ pub(super) fn open_channel(kernel: &dyn Kernel, error: &io::Error) -> Error {
     }
 }
 
-pub(super) fn bind_addr(error: Error, registry: &'static Registry, local: SocketAddr) -> Error {
+pub(super) fn bind_addr(error: Error, registry: &'static Registry, local: Address) -> Error {
+    let Some(local) = local.ip() else {
+        return match error.errno() {
+            Some(libc::ENODEV | libc::EADDRNOTAVAIL) => error.because(
+                "no port of this machine has that GID and partition; RoCE and iWARP devices have \
+                 IP addresses only",
+            ),
+            _ => error,
+        };
+    };
     match error.errno() {
         Some(libc::EADDRINUSE) => {
             error.because(format!("port {} is in use on {}", local.port(), local.ip()))
@@ -62,14 +71,15 @@ pub(super) fn bind_addr(error: Error, registry: &'static Registry, local: Socket
     }
 }
 
-pub(super) fn resolve_addr(error: Error, peer: SocketAddr, source: Option<SocketAddr>) -> Error {
+pub(super) fn resolve_addr(error: Error, peer: Address, source: Option<Address>) -> Error {
     match (error.errno(), source) {
         (Some(libc::ENETUNREACH | libc::EHOSTUNREACH), _) => {
-            error.because(format!("no route leads to {}", peer.ip()))
+            error.because(format!("no route leads to {}", host(&peer)))
         }
-        (Some(libc::EADDRNOTAVAIL), Some(source)) => {
-            error.because(format!("{} is not an address of this machine", source.ip()))
-        }
+        (Some(libc::EADDRNOTAVAIL), Some(source)) => error.because(format!(
+            "{} is not an address of this machine",
+            host(&source)
+        )),
         (Some(libc::EINVAL), _) => error.because(
             "the address is resolved already, source and destination are of different families, \
              or a link-local address lacks its scope id",
@@ -84,7 +94,7 @@ pub(super) fn address_error(error: Error, errno: i32, id: &CmId) -> Error {
         let state = id.state();
         (state.channel.registry(), state.peer)
     };
-    let peer = peer.map_or("the address".to_owned(), |peer| peer.ip().to_string());
+    let peer = peer.map_or("the address".to_owned(), |peer| host(&peer));
     match errno {
         libc::ENODEV => error.of_kind(ErrorKind::NoDevice).because(format!(
             "{peer} is not reached through an RDMA device; {}",
@@ -97,9 +107,10 @@ pub(super) fn address_error(error: Error, errno: i32, id: &CmId) -> Error {
     }
 }
 
-pub(super) fn resolve_route(error: Error, peer: Option<SocketAddr>) -> Error {
-    let is_loopback =
-        peer.is_some_and(|peer| peer.ip().is_loopback() || peer.ip().is_unspecified());
+pub(super) fn resolve_route(error: Error, peer: Option<Address>) -> Error {
+    let is_loopback = peer
+        .and_then(|peer| peer.ip())
+        .is_some_and(|peer| peer.ip().is_loopback() || peer.ip().is_unspecified());
     match error.errno() {
         Some(libc::ENODEV) if is_loopback => error.because(
             "RDMA does not go through loopback addresses: use the address of the interface that \
@@ -112,7 +123,7 @@ pub(super) fn resolve_route(error: Error, peer: Option<SocketAddr>) -> Error {
     }
 }
 
-pub(super) fn listen(error: Error, local: Option<SocketAddr>) -> Error {
+pub(super) fn listen(error: Error, local: Option<Address>) -> Error {
     let port = local.map_or(0, |local| local.port());
     match error.errno() {
         Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) => {
@@ -142,6 +153,64 @@ pub(super) fn handshake(error: Error) -> Error {
             .of_kind(ErrorKind::Rejected)
             .because("the peer has given up, or the handshake is over"),
         _ => error,
+    }
+}
+
+pub(super) fn set_path(error: Error) -> Error {
+    match error.errno() {
+        Some(libc::EINVAL) => error.because(
+            "the address is not resolved, the route is resolved already, or no record is a primary \
+             path for both directions",
+        ),
+        _ => error,
+    }
+}
+
+pub(super) fn init_qp_attr(error: Error) -> Error {
+    match error.errno() {
+        Some(libc::EINVAL) => error
+            .of_kind(ErrorKind::InvalidState)
+            .because("the peer's queue pair is not known yet: its request or answer has to come"),
+        _ => error,
+    }
+}
+
+pub(super) fn notify(error: Error) -> Error {
+    match error.errno() {
+        Some(libc::EISCONN) => error.because("the connection is established already"),
+        Some(libc::EINVAL) => error.because("the id has not accepted a connection"),
+        _ => error,
+    }
+}
+
+/// To kernels before 6.18 the command is unknown, which is EINVAL.
+pub(super) fn needs_new_kernel(error: Error) -> Error {
+    match error.errno() {
+        Some(libc::EINVAL | libc::ENOSYS) => error
+            .of_kind(ErrorKind::NotSupported)
+            .because("the kernel does not know this; it takes Linux 6.18 or newer"),
+        Some(libc::EOPNOTSUPP) => error.because("only InfiniBand has such services"),
+        _ => error,
+    }
+}
+
+/// The kernel's own number for what it does not support, which libc has no name for.
+const ENOTSUPP: i32 = 524;
+
+pub(super) fn join_multicast(error: Error, group: &Address) -> Error {
+    match error.errno() {
+        Some(ENOTSUPP) => error.of_kind(ErrorKind::NotSupported).because(format!(
+            "the kernel cannot join {group} on this device; RoCE has groups of IPv4 addresses only"
+        )),
+        _ => error,
+    }
+}
+
+/// An address without its port.
+fn host(address: &Address) -> String {
+    match address.ip() {
+        Some(address) => address.ip().to_string(),
+        None => address.to_string(),
     }
 }
 

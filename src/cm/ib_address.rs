@@ -1,7 +1,7 @@
 //! Addresses: IP, and InfiniBand's own.
 
 use std::fmt;
-use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use super::PortSpace;
 use crate::device::Gid;
@@ -69,6 +69,12 @@ impl From<SocketAddrV4> for Address {
 impl From<SocketAddrV6> for Address {
     fn from(address: SocketAddrV6) -> Self {
         Self::Ip(address.into())
+    }
+}
+
+impl<I: Into<IpAddr>> From<(I, u16)> for Address {
+    fn from((ip, port): (I, u16)) -> Self {
+        Self::Ip(SocketAddr::new(ip.into(), port))
     }
 }
 

@@ -2,19 +2,21 @@
 
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rdmacm_kernel_abi::ucma;
 
 use super::command::Request;
 use super::conn_param::Offer;
-use super::{EventChannel, PortSpace};
+use super::multicast::{self, Group};
+use super::service::Lookup;
+use super::{Address, Ece, EventChannel, PortSpace};
 use crate::device::Context;
 use crate::error::{Error, ErrorKind, Result};
+use crate::fastpath::QpType;
 use crate::qp_table::{self, QpEntry, QpKey};
 use crate::slot_table::{Key, SlotTable};
-use crate::verbs::{Pd, Qp, QpAttr};
+use crate::verbs::Pd;
 
 /// A connection id: one end of a connection, or a listener.
 ///
@@ -33,6 +35,7 @@ struct IdInner {
     key: Key,
     handle: u32,
     port_space: PortSpace,
+    qp_type: QpType,
     state: Mutex<State>,
 }
 
@@ -43,10 +46,12 @@ pub(super) struct State {
     alive: bool,
     pub(super) channel: EventChannel,
     /// Whether the id is the only one on its channel and has one owner, who may be asleep on it.
-    owns_channel: bool,
+    pub(super) owns_channel: bool,
     pub(super) device: Option<DeviceBinding>,
-    pub(super) local: Option<SocketAddr>,
-    pub(super) peer: Option<SocketAddr>,
+    pub(super) local: Option<Address>,
+    pub(super) peer: Option<Address>,
+    /// The route is being resolved or is there.
+    pub(super) route_resolved: bool,
     /// What the peer's request offers, on the passive side.
     pub(super) offer: Option<Offer>,
     /// A connection was asked for or accepted.
@@ -56,7 +61,14 @@ pub(super) struct State {
     /// Whether the id listens.
     pub(super) listening: bool,
     /// Channels that the id listened on before it was migrated.
-    former: Vec<EventChannel>,
+    pub(super) former: Vec<EventChannel>,
+    /// Vendor options: what this side offers, and the peer's.
+    pub(super) local_ece: Option<Ece>,
+    pub(super) remote_ece: Option<Ece>,
+    /// The multicast groups that the id is in or about to be in.
+    pub(super) groups: Vec<Group>,
+    /// What is looked up for the id.
+    pub(super) lookup: Lookup,
     /// Moving the queue pair failed: the kernel's later events of this connection are aftermath.
     pub(super) failed: bool,
 }
@@ -81,17 +93,21 @@ pub(super) fn find(cookie: u64) -> Option<CmId> {
 }
 
 impl CmId {
-    pub(super) fn create(channel: &EventChannel, port_space: PortSpace) -> Result<Self> {
+    pub(super) fn create(
+        channel: &EventChannel,
+        port_space: PortSpace,
+        qp_type: QpType,
+    ) -> Result<Self> {
         // No event can name the id before it has been given something to do.
         let key = ids().insert(Weak::new());
         let request = ucma::CreateId {
             uid: key.to_cookie(),
             ps: port_space.to_kernel().0,
-            qp_type: port_space.qp_type().0,
+            qp_type: qp_type.to_kernel().0,
             ..Default::default()
         };
         match channel.call(&request) {
-            Ok(response) => Ok(Self::new(channel, key, response.id, port_space)),
+            Ok(response) => Ok(Self::new(channel, key, response.id, port_space, qp_type)),
             Err(error) => {
                 ids().remove(key);
                 Err(Error::from_os("create_id", &error))
@@ -99,13 +115,22 @@ impl CmId {
         }
     }
 
-    /// An id that the kernel made for a connection request.
-    pub(super) fn adopt(channel: &EventChannel, handle: u32, port_space: PortSpace) -> Self {
+    /// An id that the kernel made for a connection request; of the kind of its listener, if that
+    /// is still there.
+    pub(super) fn adopt(channel: &EventChannel, handle: u32, listener: Option<&Self>) -> Self {
         let key = ids().insert(Weak::new());
-        Self::new(channel, key, handle, port_space)
+        let port_space = listener.map_or(PortSpace::Tcp, Self::port_space);
+        let qp_type = listener.map_or(QpType::Rc, Self::qp_type);
+        Self::new(channel, key, handle, port_space, qp_type)
     }
 
-    fn new(channel: &EventChannel, key: Key, handle: u32, port_space: PortSpace) -> Self {
+    fn new(
+        channel: &EventChannel,
+        key: Key,
+        handle: u32,
+        port_space: PortSpace,
+        qp_type: QpType,
+    ) -> Self {
         let state = State {
             alive: true,
             channel: channel.clone(),
@@ -113,6 +138,11 @@ impl CmId {
             device: None,
             local: None,
             peer: None,
+            route_resolved: false,
+            local_ece: None,
+            remote_ece: None,
+            groups: Vec::new(),
+            lookup: Lookup::default(),
             offer: None,
             has_connected: false,
             qp: None,
@@ -124,6 +154,7 @@ impl CmId {
             key,
             handle,
             port_space,
+            qp_type,
             state: Mutex::new(state),
         });
         ids().replace(key, Arc::downgrade(&inner));
@@ -135,16 +166,32 @@ impl CmId {
         self.0.port_space
     }
 
-    /// The local address, once the id is bound or resolved.
-    #[doc(alias("rdma_get_local_addr", "rdma_get_src_port"))]
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.0.state().local
+    /// The kind of queue pair that the id is for.
+    pub fn qp_type(&self) -> QpType {
+        self.0.qp_type
     }
 
-    /// The peer's address, once the id is resolved or came with a request.
+    /// Whether requests come for the id.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.0.state().listening
+    }
+
+    /// Whether the id exchanges datagrams with its peers, and has no connections.
+    pub(super) fn is_datagram(&self) -> bool {
+        self.0.qp_type == QpType::Ud
+    }
+
+    /// The local IP address, once the id is bound or resolved. [`CmId::local_ib_addr`] has the GID
+    /// behind it.
+    #[doc(alias("rdma_get_local_addr", "rdma_get_src_port"))]
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.0.state().local.and_then(|address| address.ip())
+    }
+
+    /// The peer's IP address, once the id is resolved or came with a request.
     #[doc(alias("rdma_get_peer_addr", "rdma_get_dst_port"))]
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        self.0.state().peer
+        self.0.state().peer.and_then(|address| address.ip())
     }
 
     /// The device that the id's address leads to, opened.
@@ -176,56 +223,6 @@ impl CmId {
         self.context()?.default_pd()
     }
 
-    /// Makes the id's queue pair and moves it to INIT, so that receives can be posted. The id owns
-    /// it: it is destroyed by [`CmId::destroy_qp`], or before the id.
-    ///
-    /// # Errors
-    ///
-    /// Before the address is resolved, for a second queue pair, for objects of another device than
-    /// the id's, and for sizes beyond the device's.
-    #[doc(alias("rdma_create_qp", "rdma_create_qp_ex"))]
-    pub fn create_qp(&self, attr: &QpAttr<'_>) -> Result<Qp> {
-        let operation = "create_qp";
-        let mut state = self.0.state();
-        state.check_alive(operation)?;
-        let binding = state.binding(operation)?;
-        if state.qp_entry().is_some() {
-            return Err(Error::new(
-                operation,
-                ErrorKind::InvalidState,
-                "the id has a queue pair already",
-            ));
-        }
-        if !attr.pd().context().same_as(&binding.context) {
-            return Err(Error::invalid(
-                operation,
-                format!(
-                    "the protection domain is on {}, the id on {}; bind the id to the address of \
-                     the device that is wanted",
-                    attr.pd().context().device().name(),
-                    binding.context.device().name()
-                ),
-            ));
-        }
-        let qp = Qp::create(attr)?;
-        self.move_to_init(&state, qp.entry())?;
-        // One that was destroyed through its own handle may still be in the table.
-        state.destroy_qp()?;
-        state.qp = Some(qp_table::insert(Arc::clone(qp.entry())));
-        Ok(qp)
-    }
-
-    /// Destroys the id's queue pair. False when there is none (any more). Handles to it stop
-    /// working, and what was posted completes no more. After an error it is as it was.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel refuses.
-    #[doc(alias = "rdma_destroy_qp")]
-    pub fn destroy_qp(&self) -> Result<bool> {
-        self.0.state().destroy_qp()
-    }
-
     /// Destroys the id now, its queue pair first. The peer of a connection is told. Other handles
     /// and events of the id stay valid, and every call on them fails.
     ///
@@ -242,61 +239,10 @@ impl CmId {
         self.0.destroy(&mut state)
     }
 
-    /// Moves the id to another channel: its events are read there from now on, those included
-    /// that wait in the old channel. Does not wait for events that somebody still holds.
-    ///
-    /// # Errors
-    ///
-    /// When the id was destroyed or the kernel refuses.
-    #[doc(alias = "rdma_migrate_id")]
-    pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
-        let operation = "migrate_id";
-        let mut state = self.0.state();
-        state.check_alive(operation)?;
-        let request = self.migration_from(&state.channel);
-        channel
-            .call(&request)
-            .map_err(|error| Error::from_os(operation, &error))?;
-        let former = std::mem::replace(&mut state.channel, channel.clone());
-        state.owns_channel = false;
-        if state.listening && !state.former.contains(&former) {
-            state.former.push(former);
-        }
-        Ok(())
-    }
-
-    /// Brings the new id of a request over to `channel`. The kernel leaves it on the channel that
-    /// its listener was on when the request came, though the event moves with the listener.
-    pub(super) fn bring_over(&self, new: &Self, channel: &EventChannel) -> Result<()> {
-        for former in &self.0.state().former {
-            match channel.call(&new.migration_from(former)) {
-                Ok(_) => return Ok(()),
-                // The id is not there.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
-                }
-                Err(error) => {
-                    // It stays there, where it can be destroyed.
-                    new.state().channel = former.clone();
-                    return Err(Error::from_os("next_event", &error));
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Says that the id is alone on its channel, and that whoever waits there waits for this id:
     /// its destruction ends the wait.
     pub(crate) fn own_channel(&self) {
         self.0.state().owns_channel = true;
-    }
-
-    fn migration_from(&self, channel: &EventChannel) -> ucma::MigrateId {
-        let fd = channel.as_fd().as_raw_fd().cast_unsigned();
-        ucma::MigrateId {
-            id: self.handle(),
-            fd,
-            ..Default::default()
-        }
     }
 
     pub(super) fn handle(&self) -> u32 {
@@ -369,7 +315,7 @@ impl State {
             .map_err(|error| Error::from_os(operation, &error))
     }
 
-    fn destroy_qp(&mut self) -> Result<bool> {
+    pub(super) fn destroy_qp(&mut self) -> Result<bool> {
         let Some(key) = self.qp else { return Ok(false) };
         let destroyed = qp_table::destroy(key)?;
         self.qp = None;
@@ -403,6 +349,7 @@ impl IdInner {
         // Handles and events of the id may be kept; they must not keep the device open.
         state.device = None;
         state.former.clear();
+        multicast::forget(&mut state.groups);
         ids().remove(self.key);
         Ok(())
     }
@@ -418,6 +365,7 @@ impl Drop for IdInner {
         // that is still refused, or whose queue pair is, goes with its channel.
         if self.destroy(&mut state).is_err() && self.destroy(&mut state).is_err() {
             ids().remove(self.key);
+            multicast::forget(&mut state.groups);
             if let Some(key) = state.qp.take() {
                 qp_table::abandon(key);
             }

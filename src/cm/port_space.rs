@@ -1,6 +1,8 @@
 //! Port spaces.
 
-use rdmacm_kernel_abi::{ucma, uverbs};
+use rdmacm_kernel_abi::ucma;
+
+use crate::fastpath::QpType;
 
 /// The port space of an id: which service numbers it uses and which kind of queue pair.
 #[doc(alias = "rdma_port_space")]
@@ -29,10 +31,10 @@ impl PortSpace {
     }
 
     /// The kind of queue pair that ids of the port space have unless told otherwise.
-    pub(super) fn qp_type(self) -> uverbs::QpType {
+    pub(crate) fn qp_type(self) -> QpType {
         match self {
-            Self::Tcp | Self::Ib => uverbs::QpType::RC,
-            Self::Udp | Self::Ipoib => uverbs::QpType::UD,
+            Self::Tcp | Self::Ib => QpType::Rc,
+            Self::Udp | Self::Ipoib => QpType::Ud,
         }
     }
 }

@@ -1,13 +1,14 @@
 //! From addresses to devices and routes.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use rdmacm_kernel_abi::ucma;
 
+use super::command::QueryAddr;
 use super::conn_param::Offer;
 use super::id::{DeviceBinding, State};
-use super::{CmId, address, explain};
+use super::{Address, CmId, Ece, address, explain, ibacm};
+use crate::device::Transport;
 use crate::error::{Error, ErrorKind, Result};
 
 impl CmId {
@@ -19,9 +20,10 @@ impl CmId {
     /// Addresses that are not this machine's or belong to no RDMA device, ports in use; a device that
     /// cannot be opened, after which the id is bound and can only be destroyed.
     #[doc(alias = "rdma_bind_addr")]
-    pub fn bind_addr(&self, local: SocketAddr) -> Result<()> {
+    pub fn bind_addr(&self, local: impl Into<Address>) -> Result<()> {
+        let local = local.into();
         let mut state = self.state();
-        let (addr, addr_size) = address::encode(&local.into());
+        let (addr, addr_size) = address::encode(&local);
         let request = ucma::Bind {
             id: self.handle(),
             addr_size,
@@ -47,12 +49,13 @@ impl CmId {
     #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_addr(
         &self,
-        source: Option<SocketAddr>,
-        peer: SocketAddr,
+        source: Option<Address>,
+        peer: impl Into<Address>,
         timeout: Duration,
     ) -> Result<()> {
+        let peer = peer.into();
         let mut state = self.state();
-        let (dst_addr, dst_size) = address::encode(&peer.into());
+        let (dst_addr, dst_size) = address::encode(&peer);
         let mut request = ucma::ResolveAddr {
             id: self.handle(),
             timeout_ms: millis(timeout),
@@ -61,7 +64,7 @@ impl CmId {
             ..Default::default()
         };
         if let Some(source) = source {
-            (request.src_addr, request.src_size) = address::encode(&source.into());
+            (request.src_addr, request.src_size) = address::encode(&source);
         }
         state
             .call("resolve_addr", &request)
@@ -70,7 +73,8 @@ impl CmId {
         Ok(())
     }
 
-    /// Begins to find the route. The outcome is the event [`RouteResolved`](super::Event::RouteResolved)
+    /// Begins to find the route, for as long as `timeout` at most. Where the service ibacm runs, it is
+    /// asked first, as the C library does. The outcome is the event [`RouteResolved`](super::Event::RouteResolved)
     /// or [`RouteError`](super::Event::RouteError).
     ///
     /// # Errors
@@ -85,15 +89,42 @@ impl CmId {
                 "the timeout must be longer than zero",
             ));
         }
-        let state = self.state();
+        if self.take_known_route() {
+            return Ok(());
+        }
+        let mut state = self.state();
         let request = ucma::ResolveRoute {
             id: self.handle(),
             timeout_ms: millis(timeout),
         };
         state
             .call(operation, &request)
-            .map_err(|error| explain::resolve_route(error, state.peer))
-            .map(drop)
+            .map_err(|error| explain::resolve_route(error, state.peer))?;
+        state.route_resolved = true;
+        Ok(())
+    }
+
+    /// Gives the id the route that ibacm knows, where that runs. False when it is for the kernel to
+    /// find one.
+    fn take_known_route(&self) -> bool {
+        let (registry, source, destination) = {
+            let state = self.state();
+            let has_paths = |binding: &DeviceBinding| {
+                let transport = binding.context.device().transport();
+                matches!(transport, Transport::InfiniBand | Transport::Roce)
+            };
+            let (Some(source), Some(destination), true) = (
+                state.local,
+                state.peer,
+                state.device.as_ref().is_some_and(has_paths),
+            ) else {
+                return false;
+            };
+            (state.channel.registry(), source, destination)
+        };
+        // Outside the lock: it may take a while.
+        ibacm::route(registry, &source, &destination)
+            .is_some_and(|paths| self.set_path(&paths).is_ok())
     }
 
     /// Listens for connections. A bound id listens on its address, an unbound one on all IPv4
@@ -124,17 +155,9 @@ impl CmId {
     /// Takes over what the kernel knows of the id's addresses and device.
     pub(super) fn attach_device(&self, state: &mut State) -> Result<()> {
         let operation = "query";
-        let request = ucma::Query {
-            id: self.handle(),
-            option: ucma::QueryOption::ADDR.0,
-            ..Default::default()
-        };
-        let found = state.call(operation, &request)?;
-        state.local = address::decode(&found.src_addr)
-            .and_then(|address| address.ip())
-            .or(state.local);
+        let found = state.call(operation, &QueryAddr::of(self.handle()))?;
+        state.local = address::decode(&found.src_addr).or(state.local);
         state.peer = address::decode(&found.dst_addr)
-            .and_then(|address| address.ip())
             .filter(|peer| peer.port() != 0 || state.peer.is_none())
             .or(state.peer);
         if found.node_guid.get() == 0 {
@@ -153,7 +176,7 @@ impl CmId {
     }
 
     /// Completes an id that came with a request.
-    pub(super) fn take_offer(&self, offer: Offer) -> Result<()> {
+    pub(super) fn take_offer(&self, offer: Offer, ece: Option<Ece>) -> Result<()> {
         let mut state = self.state();
         self.attach_device(&mut state)?;
         if state.device.is_none() {
@@ -164,6 +187,8 @@ impl CmId {
             ));
         }
         state.offer = Some(offer);
+        state.remote_ece = ece;
+        state.route_resolved = true;
         Ok(())
     }
 }

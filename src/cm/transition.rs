@@ -2,13 +2,14 @@
 //!
 //! The kernel keeps the protocol and proposes attributes; moving the queue pair is user space's
 //! part. The events ADDR_RESOLVED, CONNECT_RESPONSE and REJECTED have such a part.
+//! Joining a group has one too, in `multicast`.
 
 use rdmacm_kernel_abi::{ucma, uverbs};
 
 use super::conn_param::Offer;
-use super::event::{Event, IdEvent, Status};
+use super::event::{Event, IdEvent};
 use super::id::State;
-use super::{CmId, explain};
+use super::{CmId, Status, explain};
 use crate::device::Transport;
 use crate::error::{Error, Result};
 use crate::qp_table::QpEntry;
@@ -28,8 +29,15 @@ impl IdEvent {
                 Ok(()) => kind,
                 Err(error) => self.fail(E::ADDR_ERROR, error),
             },
+            E::ROUTE_ERROR => {
+                state.route_resolved = false;
+                kind
+            }
             E::CONNECT_RESPONSE => match state.qp_entry() {
-                None => kind,
+                None => {
+                    state.remote_ece = self.ece;
+                    kind
+                }
                 Some(qp) => match id.complete_connection(&state, &qp) {
                     Ok(()) => E::ESTABLISHED,
                     Err(error) => {
@@ -47,12 +55,20 @@ impl IdEvent {
                 }
                 kind
             }
+            E::ADDRINFO_RESOLVED | E::ADDRINFO_ERROR | E::INTERNAL => {
+                match id.looked_up(&mut state, kind, self.argument) {
+                    // Somebody else's, to be kept as it is.
+                    None => kind,
+                    Some(Ok(())) => E::ADDRINFO_RESOLVED,
+                    Some(Err(error)) => self.fail(E::ADDRINFO_ERROR, error),
+                }
+            }
             _ => kind,
         };
         Some(Event::new(kind, self))
     }
 
-    fn fail(&mut self, kind: ucma::EventType, cause: Error) -> ucma::EventType {
+    pub(super) fn fail(&mut self, kind: ucma::EventType, cause: Error) -> ucma::EventType {
         self.status = Status::Errno(cause.errno().unwrap_or(libc::EIO));
         self.cause = Some(cause);
         kind
@@ -87,8 +103,14 @@ impl CmId {
             .apply(qp)
     }
 
-    /// Moves a new queue pair to INIT, where it takes receives.
-    pub(super) fn move_to_init(&self, state: &State, qp: &QpEntry) -> Result<()> {
+    /// Makes a new queue pair of use: one for connections takes receives (INIT), one for datagrams
+    /// sends as well (RTS).
+    pub(super) fn bring_up(&self, state: &State, qp: &QpEntry) -> Result<()> {
+        if self.is_datagram() {
+            self.proposal(state, QpState::Init)?.apply(qp)?;
+            QpModify::to(QpState::Rtr).apply(qp)?;
+            return QpModify::to(QpState::Rts).send_psn(0).apply(qp);
+        }
         let binding = state.binding("create_qp")?;
         if binding.context.device().transport() != Transport::Roce {
             return self.proposal(state, QpState::Init)?.apply(qp);
@@ -99,6 +121,26 @@ impl CmId {
             .pkey_index(0)
             .access(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC)
             .apply(qp)
+    }
+
+    /// The attributes with which a queue pair of the program's own gets to INIT, RTR or RTS on behalf
+    /// of the id. RTR and RTS are known when the peer's request or its answer is there.
+    ///
+    /// # Errors
+    ///
+    /// Other states, an id without a device, a peer that has not spoken yet.
+    #[doc(alias = "rdma_init_qp_attr")]
+    pub fn init_qp_attr(&self, state: QpState) -> Result<QpModify> {
+        let operation = "init_qp_attr";
+        if !matches!(state, QpState::Init | QpState::Rtr | QpState::Rts) {
+            return Err(Error::invalid(
+                operation,
+                format!("the states are Init, Rtr and Rts, not {state:?}"),
+            ));
+        }
+        let id = self.state();
+        id.binding(operation)?;
+        self.proposal(&id, state).map_err(explain::init_qp_attr)
     }
 
     /// The attributes for a step of the handshake. The kernel has none to propose when there is

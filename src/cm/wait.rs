@@ -43,15 +43,22 @@ impl EventChannel {
         timeout: Option<Duration>,
         wanted: impl Fn(&Event) -> bool,
     ) -> Result<Event> {
-        let deadline = Deadline::after(timeout);
+        let event = self.next_news(operation, Deadline::after(timeout))?;
+        if wanted(&event) {
+            Ok(event)
+        } else {
+            Err(event.into_error(operation))
+        }
+    }
+
+    /// The next event that is not a mere piece of news.
+    pub(crate) fn next_news(&self, operation: &'static str, deadline: Deadline) -> Result<Event> {
         loop {
             let event = self
                 .next_event(deadline.remaining())
                 .map_err(|error| deadline.as_a_whole(operation, error))?;
-            match event {
-                event if wanted(&event) => return Ok(event),
-                Event::AddressChange(_) | Event::TimewaitExit(_) => {}
-                other => return Err(other.into_error(operation)),
+            if !matches!(event, Event::AddressChange(_) | Event::TimewaitExit(_)) {
+                return Ok(event);
             }
         }
     }

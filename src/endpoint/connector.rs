@@ -84,7 +84,7 @@ impl Connector {
     fn prepare_one(&self, peer: SocketAddr, deadline: Deadline) -> Result<Prepared> {
         let channel = EventChannel::open()?;
         let id = channel.create_id(PortSpace::Tcp)?;
-        id.resolve_addr(self.source, peer, left(deadline))?;
+        id.resolve_addr(self.source.map(Into::into), peer, left(deadline))?;
         let wanted = |event: &Event| matches!(event, Event::AddressResolved(_));
         expect(&channel, "resolve_addr", deadline, wanted)?;
         id.resolve_route(left(deadline))?;

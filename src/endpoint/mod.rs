@@ -1,13 +1,16 @@
 //! The short way: connect, or listen and accept, in one call each.
 //!
 //! A [`Connection`] has its queue pair, completion queues and event channel of its own. Its calls
-//! wait, watch the connection manager meanwhile, and end when the peer goes away.
+//! wait, watch the connection manager meanwhile, and end when the peer goes away. A [`SyncId`] goes
+//! the same way step by step, as programs of the C library do.
 
 mod connection;
 mod connector;
 mod listener;
 mod settings;
 mod setup;
+mod sync_id;
+mod sync_queues;
 
 #[cfg(test)]
 mod tests;
@@ -17,3 +20,5 @@ pub use connector::Connector;
 pub use listener::{Incoming, Listener};
 pub use settings::Settings;
 pub use setup::Prepared;
+pub use sync_id::SyncId;
+pub use sync_queues::Queues;

@@ -40,21 +40,21 @@ impl Pd {
     /// not fit the type; a type that the device does not have.
     #[doc(alias("ibv_create_qp", "ibv_create_qp_ex"))]
     pub fn create_qp(&self, attr: &QpAttr<'_>) -> Result<Qp> {
-        Qp::create(attr)
+        let pd = attr.pd().unwrap_or(self);
+        Qp::create(pd, attr.qp_type_or(QpType::Rc), attr)
     }
 }
 
 impl Qp {
     /// Makes a queue pair in the state RESET.
-    pub(crate) fn create(attr: &QpAttr<'_>) -> Result<Self> {
+    pub(crate) fn create(pd: &Pd, qp_type: QpType, attr: &QpAttr<'_>) -> Result<Self> {
         let operation = "create_qp";
-        let context = attr.pd.context();
-        let qp_type = attr.qp_type_or(QpType::Rc);
-        attr.check(qp_type, context.attr()?)?;
+        let context = pd.context();
+        attr.check(qp_type, context)?;
 
         let mut answer = Answer::default();
         let handles = Handles::of(attr, qp_type);
-        attr.pd.with_handle(operation, |pd| {
+        pd.with_handle(operation, |pd| {
             create(context, pd, &handles, attr, &mut answer)
                 .map_err(|error| Error::from_os(operation, &error))
         })?;
@@ -62,7 +62,7 @@ impl Qp {
             ObjectKind::QueuePair,
             context,
             answer.handle,
-            handles.parents(attr.pd),
+            handles.parents(pd),
         );
         let memory = Memory::map(context, &handles, &answer.driver)?;
         let (send, recv) = memory.queues(context, &answer)?;
@@ -78,11 +78,12 @@ impl Qp {
             object,
             answer.number,
             qp_type.to_kernel(),
+            attr.srq.is_some(),
             QpState::Reset.to_kernel(),
             [memory.send, memory.recv].into_iter().flatten().collect(),
         ));
         Ok(Self {
-            send: SendHalf::new(send, Arc::clone(&entry), qp_type, attr.pd.clone()),
+            send: SendHalf::new(send, Arc::clone(&entry), qp_type, pd.clone()),
             recv: RecvHalf::new(recv, Arc::clone(&entry), qp_type),
             qp_type,
             capabilities,

@@ -1,7 +1,7 @@
 //! What a queue pair is made of.
 
 use super::{Cq, Pd, Srq, Xrcd};
-use crate::device::{Context, DeviceAttr};
+use crate::device::Context;
 use crate::error::{Error, Result};
 use crate::fastpath::QpType;
 use crate::fastpath::rxe::MAX_INLINE;
@@ -9,12 +9,13 @@ use crate::fastpath::rxe::MAX_INLINE;
 /// How a queue pair is to be made: its type, its protection domain, its completion queues and its
 /// size.
 ///
-/// The defaults are the type RC (with an id, the id's type), 16 sends and 16 receives of one segment each, nothing inline, and a completion
-/// only for requests that ask for one.
+/// The defaults are the type RC (with an id, the id's type), the protection domain that makes it
+/// (with an id, the device's shared one), 16 sends and 16 receives of one segment each, nothing
+/// inline, and a completion only for requests that ask for one.
 #[doc(alias("ibv_qp_init_attr", "ibv_qp_init_attr_ex"))]
 #[derive(Debug, Clone)]
 pub struct QpAttr<'a> {
-    pub(super) pd: &'a Pd,
+    pd: Option<&'a Pd>,
     qp_type: Option<QpType>,
     pub(super) srq: Option<&'a Srq>,
     pub(super) xrcd: Option<&'a Xrcd>,
@@ -41,9 +42,8 @@ pub struct QpCapabilities {
     pub max_inline_data: u32,
 }
 
-impl<'a> QpAttr<'a> {
-    /// Begins with the defaults.
-    pub fn new(pd: &'a Pd) -> Self {
+impl Default for QpAttr<'_> {
+    fn default() -> Self {
         let cap = QpCapabilities {
             max_send_wr: 16,
             max_recv_wr: 16,
@@ -52,7 +52,7 @@ impl<'a> QpAttr<'a> {
             max_inline_data: 0,
         };
         Self {
-            pd,
+            pd: None,
             qp_type: None,
             srq: None,
             xrcd: None,
@@ -60,6 +60,16 @@ impl<'a> QpAttr<'a> {
             recv_cq: None,
             cap,
             signal_all: false,
+        }
+    }
+}
+
+impl<'a> QpAttr<'a> {
+    /// Begins with the defaults, in a protection domain.
+    pub fn new(pd: &'a Pd) -> Self {
+        Self {
+            pd: Some(pd),
+            ..Self::default()
         }
     }
 
@@ -132,8 +142,26 @@ impl<'a> QpAttr<'a> {
         self
     }
 
-    pub(crate) fn pd(&self) -> &'a Pd {
+    pub(crate) fn pd(&self) -> Option<&'a Pd> {
         self.pd
+    }
+
+    pub(crate) fn has_send_cq(&self) -> bool {
+        self.send_cq.is_some()
+    }
+
+    pub(crate) fn has_recv_cq(&self) -> bool {
+        self.recv_cq.is_some()
+    }
+
+    /// The shared receive queue that was named, or else `default`.
+    pub(crate) fn srq_or(&self, default: Option<&'a Srq>) -> Option<&'a Srq> {
+        self.srq.or(default)
+    }
+
+    /// The sizes that were asked for.
+    pub(crate) fn capabilities(&self) -> &QpCapabilities {
+        &self.cap
     }
 
     /// The type that was asked for, or `default`.
@@ -155,8 +183,9 @@ impl<'a> QpAttr<'a> {
     }
 
     /// Refuses what the device would refuse without a reason.
-    pub(super) fn check(&self, qp_type: QpType, device: &DeviceAttr) -> Result<()> {
-        self.check_objects(qp_type)?;
+    pub(super) fn check(&self, qp_type: QpType, context: &Context) -> Result<()> {
+        self.check_objects(qp_type, context)?;
+        let device = context.attr()?;
         let within = |name: &str, asked: u32, least: u32, most: u32| {
             if (least..=most).contains(&asked) {
                 return Ok(());
@@ -179,7 +208,7 @@ impl<'a> QpAttr<'a> {
     }
 
     /// Refuses objects that do not fit the type or each other.
-    fn check_objects(&self, qp_type: QpType) -> Result<()> {
+    fn check_objects(&self, qp_type: QpType, own: &Context) -> Result<()> {
         if qp_type.has_send_queue() && self.send_cq.is_none() {
             return refuse("a queue pair needs a completion queue for sends (send_cq)");
         }
@@ -199,7 +228,6 @@ impl<'a> QpAttr<'a> {
                 "a queue pair of type XrcRecv, and no other, needs an XRC domain (xrcd)",
             );
         }
-        let own = self.pd.context();
         let foreign = |name: &str, context: &Context| match context.same_as(own) {
             true => Ok(()),
             false => refuse(format!(

@@ -318,6 +318,12 @@ impl RequestBuilder<'_, '_> {
 pub struct ReadBuilder<'b, 'q>(RequestBuilder<'b, 'q>);
 
 impl ReadBuilder<'_, '_> {
+    /// Adds flags.
+    #[inline]
+    pub fn flags(self, flags: SendFlags) -> Self {
+        Self(self.0.flags(flags))
+    }
+
     /// Asks for a completion.
     #[inline]
     pub fn signaled(self) -> Self {

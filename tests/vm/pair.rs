@@ -207,7 +207,7 @@ pub fn resolve_from(
     peer: SocketAddr,
 ) -> Result<CmId> {
     let id = channel.create_id(PortSpace::Tcp)?;
-    id.resolve_addr(source, peer, PATIENCE)?;
+    id.resolve_addr(source.map(Into::into), peer, PATIENCE)?;
     expect(channel, "ADDR_RESOLVED")?;
     id.resolve_route(PATIENCE)?;
     expect(channel, "ROUTE_RESOLVED")?;

@@ -160,7 +160,7 @@ impl AddrInfoQuery {
         self.resolve_on(Registry::of_this_machine())
     }
 
-    pub(super) fn resolve_on(&self, registry: &Registry) -> Result<Vec<AddrInfo>> {
+    pub(in crate::cm) fn resolve_on(&self, registry: &Registry) -> Result<Vec<AddrInfo>> {
         self.check()?;
         let found = self.find()?;
         Ok(match self.is_passive {

@@ -1,5 +1,7 @@
 //! Answers that no sane kernel gives: an error or an event that is kept, never a panic.
 
+use std::net::SocketAddr;
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -22,7 +24,7 @@ fn new_id(twin: &Arc<Twin>) -> (EventChannel, CmId) {
 fn unknown_events_are_kept() {
     let twin = Twin::new();
     let (channel, id) = new_id(&twin);
-    for number in [12, 13, 16, 17, 18, 19, 20, 77, u32::MAX] {
+    for number in [20, 77, u32::MAX] {
         twin.inject(id.handle(), EventType(number), |event| event.status = 5);
         let event = channel.try_next_event().unwrap().unwrap();
         assert!(
@@ -47,9 +49,14 @@ fn known_events_out_of_turn_are_kept() {
             twin.inject(id.handle(), EventType(number), |event| {
                 event.status = status.cast_unsigned();
             });
-            let event = channel.try_next_event().unwrap().unwrap();
-            let error = event.into_error("test");
-            assert!(error.to_string().len() > 10, "{error}");
+            let is_of_a_group = [EventType::MULTICAST_JOIN.0, EventType::MULTICAST_ERROR.0];
+            match channel.try_next_event().unwrap() {
+                Some(event) => {
+                    let error = event.into_error("test");
+                    assert!(error.to_string().len() > 10, "{error}");
+                }
+                None => assert!(is_of_a_group.contains(&number), "the id is in no group"),
+            }
         }
     }
     drop((channel, id));
@@ -201,7 +208,8 @@ fn unresolvable_addresses_are_explained() {
     let twin = Twin::new();
     let told = |ip: std::net::IpAddr| {
         let (channel, id) = new_id(&twin);
-        id.resolve_addr(None, (ip, 1).into(), TIMEOUT).unwrap();
+        id.resolve_addr(None, SocketAddr::from((ip, 1)), TIMEOUT)
+            .unwrap();
         expect(&channel, "ADDR_ERROR")
             .unwrap()
             .into_error("resolve_addr")
@@ -216,7 +224,7 @@ fn unresolvable_addresses_are_explained() {
     }
     let (_channel, id) = new_id(&twin);
     let nowhere = id
-        .resolve_addr(None, "172.16.0.1:1".parse().unwrap(), TIMEOUT)
+        .resolve_addr(None, "172.16.0.1:1".parse::<SocketAddr>().unwrap(), TIMEOUT)
         .unwrap_err();
     assert_eq!(nowhere.kind(), ErrorKind::Unreachable);
     assert!(nowhere.to_string().contains("172.16.0.1"), "{nowhere}");
@@ -250,7 +258,9 @@ fn a_missing_node_and_a_missing_module_are_told_apart() {
 fn binding_is_explained() {
     let twin = Twin::new();
     let (_channel, id) = new_id(&twin);
-    let foreign = id.bind_addr("10.0.0.2:7471".parse().unwrap()).unwrap_err();
+    let foreign = id
+        .bind_addr(SocketAddr::from(([10, 0, 0, 2], 7471)))
+        .unwrap_err();
     for part in ["10.0.0.2", "rxe0 (10.0.0.1)"] {
         assert!(foreign.to_string().contains(part), "{foreign}");
     }

@@ -25,7 +25,7 @@ fn bind(address: impl Into<SocketAddr>) -> Result<()> {
 }
 
 fn resolve(source: Option<SocketAddr>, peer: impl Into<SocketAddr>) -> Result<()> {
-    fresh_id()?.resolve_addr(source, peer.into(), PATIENCE)
+    fresh_id()?.resolve_addr(source.map(Into::into), peer.into(), PATIENCE)
 }
 
 fn connect(ip: IpAddr) -> Result<()> {

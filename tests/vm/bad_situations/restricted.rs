@@ -95,7 +95,7 @@ fn limits() -> TestResult {
 /// F59, F100.
 const WITHOUT_PRIVILEGES: &[Situation] = &[Situation {
     name: "a port below 1024",
-    make: || fresh_id()?.bind_addr((environment::addr(), 80).into()),
+    make: || fresh_id()?.bind_addr((environment::addr(), 80)),
     kind: ErrorKind::PermissionDenied,
     words: &[
         "bind_addr: ",

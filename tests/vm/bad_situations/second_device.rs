@@ -126,7 +126,11 @@ fn the_source_chooses_the_device() -> TestResult {
         (environment::plain_addr(), second.device().name().to_owned()),
     ] {
         let id = channel.create_id(PortSpace::Tcp)?;
-        id.resolve_addr(Some((source, 0).into()), neighbour(source), PATIENCE)?;
+        id.resolve_addr(
+            Some(SocketAddr::new(source, 0).into()),
+            neighbour(source),
+            PATIENCE,
+        )?;
         expect(&channel, "ADDR_RESOLVED")?;
         assert_eq!(id.context()?.device().name(), name);
         assert_eq!(id.local_addr().map(|local| local.ip()), Some(source));

@@ -122,7 +122,7 @@ fn use_of_a_destroyed_id() -> TestResult {
     let attr = QpAttr::new(&pd).send_cq(&cq).recv_cq(&cq);
     id.destroy()?;
 
-    let address = (environment::addr(), 0).into();
+    let address = (environment::addr(), 0);
     let second = Duration::from_secs(1);
     assert_destroyed("bind_addr", id.bind_addr(address));
     assert_destroyed("resolve_addr", id.resolve_addr(None, address, second));

@@ -237,7 +237,7 @@ impl<'m> Kit<'m> {
 
     fn listener(&mut self, channel: &EventChannel) -> Result<SocketAddr, Stopped> {
         let id = self.id(channel)?;
-        id.bind_addr((environment::addr(), 0).into())?;
+        id.bind_addr((environment::addr(), 0))?;
         self.step()?;
         id.listen(1)?;
         self.step()?;

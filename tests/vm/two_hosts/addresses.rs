@@ -75,10 +75,10 @@ fn a_wildcard_gets_its_device_from_the_peer() -> TestResult {
         for (wildcard, peer, own) in pairs {
             let channel = EventChannel::open()?;
             let id = channel.create_id(PortSpace::Tcp)?;
-            id.bind_addr((wildcard, 0).into())?;
+            id.bind_addr((wildcard, 0))?;
             assert!(id.context().is_err(), "no device yet");
             let port = id.local_addr().expect("it is bound").port();
-            id.resolve_addr(None, (peer, 7471).into(), PATIENCE)?;
+            id.resolve_addr(None, (peer, 7471), PATIENCE)?;
             expect(&channel, "ADDR_RESOLVED")?;
             assert_eq!(id.local_addr(), Some((own, port).into()));
             assert_eq!(id.context()?.device().name(), environment::device());
@@ -94,7 +94,7 @@ fn a_host_that_is_not_there() -> TestResult {
     if Host::own() == Host::B {
         let channel = EventChannel::open()?;
         let id = channel.create_id(PortSpace::Tcp)?;
-        let nobody = (Ipv4Addr::new(10, 10, 0, 99), 7471).into();
+        let nobody = (Ipv4Addr::new(10, 10, 0, 99), 7471);
         id.resolve_addr(None, nobody, Duration::from_secs(2))?;
         let event = expect(&channel, "ADDR_ERROR")?;
         let error = event.into_error("connect");

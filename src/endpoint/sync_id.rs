@@ -1,0 +1,482 @@
+//! Ids that wait for their steps.
+
+use std::time::Duration;
+
+use super::sync_queues::Queues;
+use crate::cm::{
+    AddrInfo, AddrInfoQuery, Address, CmId, ConnParam, ConnectionData, DatagramPeer, Event,
+    EventChannel, Membership, PortSpace, Service, Status,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fastpath::QpType;
+use crate::sys::Deadline;
+use crate::verbs::{Pd, QpAttr};
+
+/// How long the steps of [`SyncId::create_ep`] may take, as in the C library.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// An id without an event channel to care for: each call returns when its step is done, and fails
+/// when the step has failed, whatever event says so.
+///
+/// This is what the C library makes of an id that is created without a channel, with the helpers of
+/// `rdma/rdma_verbs.h` as methods. Programs that need not follow a C program step by step are
+/// shorter with [`Connector`](super::Connector) and [`Listener`](super::Listener).
+///
+/// Calls wait for ever unless [`SyncId::set_timeout`] limits them; another thread ends them by
+/// destroying the id ([`SyncId::id`]).
+///
+/// ```no_run
+/// use std::net::SocketAddr;
+/// use std::time::Duration;
+/// use rdmacm::{ConnParam, PortSpace, QpAttr, SendFlags, SyncId};
+///
+/// let server: SocketAddr = "10.0.0.1:7471".parse().unwrap();
+/// let mut id = SyncId::create(PortSpace::Tcp)?;
+/// id.resolve_addr(None, server, Duration::from_secs(2))?;
+/// id.resolve_route(Duration::from_secs(2))?;
+/// id.create_qp(&QpAttr::default().max_inline_data(16))?;
+/// id.connect(&ConnParam::new())?;
+/// id.post_send_inline(1, b"hello", SendFlags::SIGNALED)?;
+/// id.send_completion()?.result()?;
+/// id.disconnect()?;
+/// # Ok::<(), rdmacm::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct SyncId {
+    // The id goes first, and takes its queue pair along.
+    pub(super) id: CmId,
+    pub(super) channel: EventChannel,
+    pub(super) timeout: Option<Duration>,
+    pub(super) queues: Queues,
+    /// What the queue pairs of a listener's connections are made of.
+    pub(super) request_attr: Option<QpAttr<'static>>,
+    /// What stands before the private data of a connect.
+    connect_data: Vec<u8>,
+    /// What the peer said last: its request, its answer or its rejection.
+    connection: Option<ConnectionData>,
+    datagram: Option<DatagramPeer>,
+    /// Why the connection is over.
+    pub(super) ended: Option<&'static str>,
+}
+
+impl SyncId {
+    /// Makes an id.
+    ///
+    /// # Errors
+    ///
+    /// As [`EventChannel::open`] and [`EventChannel::create_id`].
+    #[doc(alias = "rdma_create_id")]
+    pub fn create(port_space: PortSpace) -> Result<Self> {
+        Self::create_for(port_space, port_space.qp_type())
+    }
+
+    /// As [`SyncId::create`], with another kind of queue pair.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn create_for(port_space: PortSpace, qp_type: QpType) -> Result<Self> {
+        let channel = EventChannel::open()?;
+        let id = channel.create_id_for(port_space, qp_type)?;
+        Ok(Self::new(channel, id))
+    }
+
+    /// Makes an id out of what [`AddrInfoQuery`](crate::AddrInfoQuery) found, and takes it as far as
+    /// it goes without the peer: a passive one is bound, and makes its connections' queue pairs of
+    /// `attr`; an active one is resolved (2 seconds each for address and route), and its queue pair
+    /// is made of `attr`.
+    ///
+    /// ```no_run
+    /// use rdmacm::{AddrInfoQuery, ConnParam, QpAttr, SyncId};
+    ///
+    /// let found = AddrInfoQuery::new().node("10.0.0.1").service("7471").resolve()?;
+    /// let mut id = SyncId::create_ep(&found[0], Some(QpAttr::default()))?;
+    /// id.connect(&ConnParam::new())?;
+    /// # Ok::<(), rdmacm::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As the steps; nothing is left behind.
+    #[doc(alias = "rdma_create_ep")]
+    pub fn create_ep(info: &AddrInfo, attr: Option<QpAttr<'static>>) -> Result<Self> {
+        let operation = "create_ep";
+        let mut id = Self::create_for(info.port_space, info.qp_type)?;
+        if info.is_passive {
+            let source = info.source.ok_or_else(|| without(operation, "source"))?;
+            id.bind_addr(source)?;
+            id.request_attr = attr;
+            return Ok(id);
+        }
+        let peer = info
+            .destination
+            .ok_or_else(|| without(operation, "destination"))?;
+        id.resolve_addr(info.source, peer, RESOLVE_TIMEOUT)?;
+        if info.route.is_empty() {
+            id.resolve_route(RESOLVE_TIMEOUT)?;
+        } else {
+            id.id.set_path(&info.route)?;
+            let resolved = |event: &Event| matches!(event, Event::RouteResolved(_));
+            id.wait(operation, resolved)?;
+        }
+        if let Some(attr) = attr {
+            id.create_qp(&attr)?;
+        }
+        id.connect_data = info.connect_data.clone();
+        Ok(id)
+    }
+
+    fn new(channel: EventChannel, id: CmId) -> Self {
+        id.own_channel();
+        Self {
+            id,
+            channel,
+            timeout: None,
+            queues: Queues::default(),
+            request_attr: None,
+            connect_data: Vec::new(),
+            connection: None,
+            datagram: None,
+            ended: None,
+        }
+    }
+
+    /// Takes an id over from its channel. Its events that wait come along; one that was read there
+    /// already is not waited for again. A queue pair of the id stays with the handle that
+    /// [`CmId::create_qp`] gave.
+    ///
+    /// # Errors
+    ///
+    /// When the process has no descriptor left, or the id was destroyed.
+    #[doc(alias = "rdma_migrate_id")]
+    pub fn from_id(id: CmId) -> Result<Self> {
+        let channel = EventChannel::open()?;
+        id.migrate(&channel)?;
+        Ok(Self::new(channel, id))
+    }
+
+    /// Hands the id and its queues over to a channel, where its events are read from now on. An
+    /// event that a call of this type has waited for does not come again.
+    ///
+    /// # Errors
+    ///
+    /// When the id was destroyed; it is gone then in any case.
+    #[doc(alias = "rdma_migrate_id")]
+    pub fn into_id(self, channel: &EventChannel) -> Result<(CmId, Queues)> {
+        self.id.migrate(channel)?;
+        Ok((self.id, self.queues))
+    }
+
+    /// The id, for its options, its addresses and all else that does not wait.
+    pub fn id(&self) -> &CmId {
+        &self.id
+    }
+
+    /// How long each later call may wait in all; for ever with `None`, as at the beginning. A call
+    /// that ran out of time has not ended the step it waited for.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// What the peer said last: in its request, in its answer or in its rejection.
+    pub fn connection(&self) -> Option<&ConnectionData> {
+        self.connection.as_ref()
+    }
+
+    /// Where datagrams to the peer go, after a connect.
+    pub fn datagram(&self) -> Option<&DatagramPeer> {
+        self.datagram.as_ref()
+    }
+
+    /// The protection domain that the id's queue pair is made in unless told otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`CmId::protection_domain`].
+    pub fn protection_domain(&self) -> Result<Pd> {
+        self.id.protection_domain()
+    }
+
+    /// As [`CmId::bind_addr`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(alias = "rdma_bind_addr")]
+    pub fn bind_addr(&self, local: impl Into<Address>) -> Result<()> {
+        self.id.bind_addr(local)
+    }
+
+    /// Finds the device and the local address that lead to `peer`.
+    ///
+    /// # Errors
+    ///
+    /// As [`CmId::resolve_addr`], and when no device leads there or nobody answers in time.
+    #[doc(alias = "rdma_resolve_addr")]
+    pub fn resolve_addr(
+        &mut self,
+        source: Option<Address>,
+        peer: impl Into<Address>,
+        timeout: Duration,
+    ) -> Result<()> {
+        self.id.resolve_addr(source, peer, timeout)?;
+        self.wait("resolve_addr", |event| {
+            matches!(event, Event::AddressResolved(_))
+        })
+        .map(drop)
+    }
+
+    /// Finds the route.
+    ///
+    /// # Errors
+    ///
+    /// As [`CmId::resolve_route`], and when there is none.
+    #[doc(alias = "rdma_resolve_route")]
+    pub fn resolve_route(&mut self, timeout: Duration) -> Result<()> {
+        self.id.resolve_route(timeout)?;
+        self.wait("resolve_route", |event| {
+            matches!(event, Event::RouteResolved(_))
+        })
+        .map(drop)
+    }
+
+    /// Looks names up for the id. With Linux before 6.18 [`AddrInfoQuery::resolve`] does the same
+    /// without an id.
+    ///
+    /// # Errors
+    ///
+    /// As [`CmId::resolve_addrinfo`].
+    #[doc(alias("rdma_resolve_addrinfo", "rdma_query_addrinfo"))]
+    pub fn resolve_addrinfo(&mut self, query: &AddrInfoQuery) -> Result<Vec<AddrInfo>> {
+        self.id.resolve_addrinfo(query)?;
+        self.looked_up("resolve_addrinfo")
+    }
+
+    /// Looks a service of the InfiniBand subnet up.
+    ///
+    /// # Errors
+    ///
+    /// As [`CmId::resolve_service`], and when there is no such service.
+    #[doc(alias("rdma_resolve_addrinfo", "rdma_query_addrinfo"))]
+    pub fn resolve_service(&mut self, service: Service<'_>) -> Result<Vec<AddrInfo>> {
+        self.id.resolve_service(service)?;
+        self.looked_up("resolve_service")
+    }
+
+    fn looked_up(&mut self, operation: &'static str) -> Result<Vec<AddrInfo>> {
+        self.wait(operation, |event| {
+            matches!(event, Event::AddrInfoResolved(_))
+        })?;
+        self.id.query_addrinfo()
+    }
+
+    /// As [`CmId::listen`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(alias = "rdma_listen")]
+    pub fn listen(&self, backlog: u32) -> Result<()> {
+        self.id.listen(backlog)
+    }
+
+    /// Says what the queue pairs of the connections to come are made of: [`SyncId::get_request`]
+    /// makes one for each, with completion queues of its own.
+    pub fn set_request_attr(&mut self, attr: QpAttr<'static>) {
+        self.request_attr = Some(attr);
+    }
+
+    /// Waits for a peer's request and returns its id, which has a channel of its own and waits as
+    /// this one does. Several threads may wait: each request goes to one of them. Dropping the id
+    /// rejects the peer.
+    ///
+    /// # Errors
+    ///
+    /// An id that does not listen; the removal of its device; when the queue pair cannot be made,
+    /// and then the peer is rejected.
+    #[doc(alias = "rdma_get_request")]
+    pub fn get_request(&self) -> Result<Self> {
+        let operation = "get_request";
+        if !self.id.is_listening() {
+            return Err(Error::new(
+                operation,
+                ErrorKind::InvalidState,
+                "the id does not listen",
+            ));
+        }
+        let deadline = Deadline::after(self.timeout);
+        let request = loop {
+            match self.next(operation, deadline)? {
+                Event::ConnectRequest(request) => break request,
+                event @ Event::DeviceRemoval(_) => return Err(event.into_error(operation)),
+                // Of requests that were dropped between their arrival and their answer.
+                _ => {}
+            }
+        };
+        let mut new = Self::from_id(request.id().clone())?;
+        new.timeout = self.timeout;
+        new.connection = Some(request.connection().clone());
+        new.datagram = request.datagram().copied();
+        if let Some(attr) = &self.request_attr {
+            new.create_qp(attr)?;
+        }
+        Ok(new)
+    }
+
+    /// Connects with the peer, or asks a peer for datagrams ([`SyncId::datagram`] is the way
+    /// there). With a queue pair that `param` names it returns when the peer has answered; move that
+    /// to RTS and call [`CmId::establish`].
+    ///
+    /// # Errors
+    ///
+    /// As [`CmId::connect`], rejection, and a peer that does not answer.
+    #[doc(alias = "rdma_connect")]
+    pub fn connect(&mut self, param: &ConnParam) -> Result<()> {
+        if self.connect_data.is_empty() {
+            self.id.connect(param)?;
+        } else {
+            self.id.connect(&param.after(&self.connect_data)?)?;
+        }
+        let wanted =
+            |event: &Event| matches!(event, Event::Established(_) | Event::ConnectResponse(_));
+        self.wait("connect", wanted).map(drop)
+    }
+
+    /// Accepts the peer's request and waits until the connection is made; for datagrams it does not
+    /// wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`CmId::accept`], and when the peer has given up.
+    #[doc(alias = "rdma_accept")]
+    pub fn accept(&mut self, param: &ConnParam) -> Result<()> {
+        self.id.accept(param)?;
+        if self.id.qp_type() == QpType::Ud {
+            return Ok(());
+        }
+        self.wait("accept", |event| matches!(event, Event::Established(_)))
+            .map(drop)
+    }
+
+    /// As [`CmId::reject`]; there is nothing to wait for.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(alias = "rdma_reject")]
+    pub fn reject(&self, private_data: &[u8]) -> Result<()> {
+        self.id.reject(private_data)
+    }
+
+    /// Ends the connection and waits until the peer has ended it as well. A connection that the
+    /// peer has ended is ended here without waiting.
+    ///
+    /// # Errors
+    ///
+    /// An id that never connected; a peer that does not answer: the connection is over all the
+    /// same.
+    #[doc(alias = "rdma_disconnect")]
+    pub fn disconnect(&mut self) -> Result<()> {
+        self.id.disconnect()?;
+        let is_over = self.ended.is_some() || self.id.qp_type() == QpType::Ud;
+        if is_over {
+            return Ok(());
+        }
+        let event = self.wait("disconnect", |event| {
+            matches!(event, Event::Disconnected(_))
+        })?;
+        match event.status() {
+            Status::Success => Ok(()),
+            _ => Err(event.into_error("disconnect")),
+        }
+    }
+
+    /// Joins a multicast group, and returns the way there.
+    ///
+    /// # Errors
+    ///
+    /// As [`CmId::join_multicast`], and when joining fails.
+    #[doc(alias("rdma_join_multicast", "rdma_join_multicast_ex"))]
+    pub fn join_multicast(
+        &mut self,
+        group: impl Into<Address>,
+        membership: Membership,
+    ) -> Result<DatagramPeer> {
+        let operation = "join_multicast";
+        self.id.join_multicast(group, membership)?;
+        let event = self.wait(operation, |event| {
+            matches!(event, Event::MulticastJoined { .. })
+        })?;
+        let way = event.content().and_then(|event| event.datagram().copied());
+        way.ok_or_else(|| event.into_error(operation))
+    }
+
+    /// As [`CmId::leave_multicast`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[doc(alias = "rdma_leave_multicast")]
+    pub fn leave_multicast(&self, group: impl Into<Address>) -> Result<bool> {
+        self.id.leave_multicast(group)
+    }
+
+    /// Destroys the queue pair, then the id. Completion queues and shared receive queue go with this
+    /// value.
+    ///
+    /// # Errors
+    ///
+    /// As [`CmId::destroy`].
+    #[doc(alias("rdma_destroy_id", "rdma_destroy_ep"))]
+    pub fn destroy(self) -> Result<()> {
+        self.id.destroy()
+    }
+
+    /// Waits for the event that ends a step; any other that matters is an error.
+    pub(super) fn wait(
+        &mut self,
+        operation: &'static str,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> Result<Event> {
+        let event = self.next(operation, Deadline::after(self.timeout))?;
+        self.note(&event);
+        if wanted(&event) {
+            Ok(event)
+        } else {
+            Err(event.into_error(operation))
+        }
+    }
+
+    /// Keeps what later calls want to know of an event.
+    pub(super) fn note(&mut self, event: &Event) {
+        if let Some(content) = event.content() {
+            // Most events bring nothing from the peer.
+            if !content.connection().private_data.is_empty() {
+                self.connection = Some(content.connection().clone());
+            }
+            self.datagram = content.datagram().copied().or(self.datagram);
+        }
+        match event {
+            Event::Disconnected(_) => self.ended = Some("the connection ended"),
+            Event::DeviceRemoval(_) => self.ended = Some("the RDMA device was removed"),
+            _ => {}
+        }
+    }
+
+    fn next(&self, operation: &'static str, deadline: Deadline) -> Result<Event> {
+        let event = self.channel.next_news(operation, deadline);
+        event.map_err(|error| explain(operation, error))
+    }
+}
+
+fn without(operation: &'static str, what: &str) -> Error {
+    Error::invalid(operation, format!("the address information has no {what}"))
+}
+
+/// The channel is closed by the id's end.
+pub(super) fn explain(operation: &'static str, error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Closed => Error::new(operation, ErrorKind::Destroyed, "the id was destroyed"),
+        _ => error,
+    }
+}
