@@ -6,6 +6,7 @@
 
 mod addr_info;
 mod bad_situations;
+mod cm_behaviours;
 mod connections;
 mod counts;
 mod device_test;
@@ -48,6 +49,7 @@ fn tests() -> Vec<Test> {
         tracer_test::tests(),
         device_test::tests(),
         traffic::tests(),
+        cm_behaviours::tests(),
         addr_info::tests(),
         bad_situations::tests(),
         teardown::tests(),
