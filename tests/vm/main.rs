@@ -13,6 +13,7 @@ mod environment;
 mod exchange;
 mod faults;
 mod harness;
+mod ibacm;
 mod interop;
 mod pair;
 mod peers;
@@ -49,6 +50,7 @@ fn tests() -> Vec<Test> {
         device_test::tests(),
         traffic::tests(),
         addr_info::tests(),
+        ibacm::tests(),
         bad_situations::tests(),
         teardown::tests(),
         faults::tests(),
