@@ -28,6 +28,7 @@ mod tracer;
 mod tracer_test;
 mod traffic;
 mod two_hosts;
+mod verbs;
 
 use std::process::ExitCode;
 
@@ -49,6 +50,7 @@ fn tests() -> Vec<Test> {
         tracer_test::tests(),
         device_test::tests(),
         traffic::tests(),
+        verbs::tests(),
         addr_info::tests(),
         ibacm::tests(),
         bad_situations::tests(),
