@@ -12,6 +12,7 @@ mod device_test;
 mod environment;
 mod exchange;
 mod faults;
+mod field_reports;
 mod harness;
 mod ibacm;
 mod interop;
@@ -56,6 +57,7 @@ fn tests() -> Vec<Test> {
         bad_situations::tests(),
         teardown::tests(),
         faults::tests(),
+        field_reports::tests(),
         counts::tests(),
         interop::tests(),
     ]
