@@ -13,7 +13,9 @@ mod device_test;
 mod environment;
 mod exchange;
 mod faults;
+mod field_reports;
 mod harness;
+mod ibacm;
 mod interop;
 mod pair;
 mod peers;
@@ -28,6 +30,7 @@ mod tracer;
 mod tracer_test;
 mod traffic;
 mod two_hosts;
+mod verbs;
 
 use std::process::ExitCode;
 
@@ -50,10 +53,13 @@ fn tests() -> Vec<Test> {
         device_test::tests(),
         traffic::tests(),
         cm_behaviours::tests(),
+        verbs::tests(),
         addr_info::tests(),
+        ibacm::tests(),
         bad_situations::tests(),
         teardown::tests(),
         faults::tests(),
+        field_reports::tests(),
         counts::tests(),
         interop::tests(),
     ]
