@@ -9,7 +9,7 @@ mod memory;
 mod peers_vanish;
 pub mod processes;
 pub mod restricted;
-mod second_device;
+pub mod second_device;
 mod sizes;
 
 use std::fmt::Write;

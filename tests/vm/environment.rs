@@ -12,6 +12,7 @@ const PLAIN_ADDR: &str = "RDMACM_TEST_PLAIN_ADDR";
 const PEER_ADDR: &str = "RDMACM_PEER_ADDR";
 const PEER_ADDR6: &str = "RDMACM_PEER_ADDR6";
 const HOST_NAME: &str = "VM_NAME";
+const FULL: &str = "RDMACM_TEST_FULL";
 
 /// Whether this is a guest with an RDMA device.
 pub fn is_guest() -> bool {
@@ -27,6 +28,11 @@ fn are_set(names: &[&str]) -> bool {
     names
         .iter()
         .all(|name| env::var(name).is_ok_and(|value| !value.is_empty()))
+}
+
+/// Whether the long tests are to run in their full length.
+pub fn is_full_run() -> bool {
+    env::var_os(FULL).is_some()
 }
 
 /// Name of the RDMA device under test.

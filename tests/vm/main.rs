@@ -10,6 +10,7 @@ mod cm_behaviours;
 mod connections;
 mod counts;
 mod device_test;
+mod endurance;
 mod environment;
 mod exchange;
 mod faults;
@@ -60,6 +61,7 @@ fn tests() -> Vec<Test> {
         teardown::tests(),
         faults::tests(),
         field_reports::tests(),
+        endurance::tests(),
         counts::tests(),
         interop::tests(),
     ]

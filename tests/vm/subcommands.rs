@@ -4,8 +4,8 @@ use std::io::{self, Read};
 use std::process::ExitCode;
 
 use crate::{
-    bad_situations, counts, environment, exchange, field_reports, ibacm, peers, raw_cm, sample,
-    teardown, trace_command, traffic, two_hosts,
+    bad_situations, counts, endurance, environment, exchange, field_reports, ibacm, peers, raw_cm,
+    sample, teardown, trace_command, traffic, two_hosts,
 };
 
 /// A program: gets its arguments, without its name.
@@ -19,6 +19,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("batch_of_sends", counts::batch_of_sends),
     ("hold", hold),
     ("first_use", traffic::first_use::run),
+    ("first_use_of_everything", endurance::first_use::run),
     ("peer", peers::run),
     ("situation", bad_situations::restricted::run),
     ("fork", bad_situations::processes::fork_with_a_connection),

@@ -23,12 +23,12 @@ pub fn tests() -> Vec<Test> {
 }
 
 /// A second device, on the interface that has the address without a device, until it is dropped.
-struct SecondDevice;
+pub struct SecondDevice;
 
 impl SecondDevice {
-    const NAME: &str = "rxe1";
+    pub const NAME: &str = "rxe1";
 
-    fn add() -> io::Result<Self> {
+    pub fn add() -> io::Result<Self> {
         let netdev = ["type", "rxe", "netdev", "dummy1"];
         rdma_link(&[&["add", Self::NAME], &netdev[..]].concat())?;
         Ok(Self)
@@ -53,7 +53,8 @@ impl Drop for SecondDevice {
     }
 }
 
-fn rdma_link(arguments: &[&str]) -> io::Result<()> {
+/// Runs `rdma link`.
+pub fn rdma_link(arguments: &[&str]) -> io::Result<()> {
     let output = Command::new("rdma").arg("link").args(arguments).output()?;
     match output.status.success() {
         true => Ok(()),

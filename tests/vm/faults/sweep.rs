@@ -1,7 +1,6 @@
 //! Goes through the calls of one side, and judges what became of each failure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::env;
 use std::error::Error;
 use std::io;
 use std::time::Instant;
@@ -10,6 +9,7 @@ use nix::errno::Errno;
 use rdmacm::{ErrorKind, Result as Answer};
 
 use super::calls::{self, ERRNOS, Outcome, Side};
+use crate::environment;
 use crate::exchange::FAILED;
 use crate::harness::{self, CLEANUP_TIME, TestResult, Usage};
 use crate::teardown::order;
@@ -49,11 +49,9 @@ pub trait Bench {
 /// After so many faults the rest would only repeat them.
 const ENOUGH: usize = 12;
 
-/// Set to let each call fail with each errno, which takes more than twice as long.
-const FULL: &str = "RDMACM_TEST_FULL";
-
 /// Fails each call of a side: with a signal, which some calls outlast, and with one of the other
-/// errnos, which take turns. With [`FULL`] in the environment each call fails with each errno.
+/// errnos, which take turns. In a full run each call fails with each errno, which takes more than
+/// twice as long.
 ///
 /// # Errors
 ///
@@ -61,9 +59,9 @@ const FULL: &str = "RDMACM_TEST_FULL";
 pub fn sweep(side: Side, bench: &mut impl Bench) -> TestResult {
     let mut findings = Findings::default();
     let calls = calls_to_fail(side, bench)?;
-    let turns: Vec<&[i32]> = match env::var_os(FULL) {
-        Some(_) => ERRNOS.chunks(1).collect(),
-        None => vec![&ERRNOS[..1], &ERRNOS[1..]],
+    let turns: Vec<&[i32]> = match environment::is_full_run() {
+        true => ERRNOS.chunks(1).collect(),
+        false => vec![&ERRNOS[..1], &ERRNOS[1..]],
     };
     for errnos in turns {
         let start = Instant::now();

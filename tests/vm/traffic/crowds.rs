@@ -166,7 +166,7 @@ impl Crowd {
 
 /// F27: many clients at once; each is accepted, once.
 fn a_storm_of_clients() -> TestResult {
-    const CLIENTS: u8 = 32;
+    const CLIENTS: u8 = 128;
     let listener = Listener::bind(any_port())?;
     let address = listener.local_addr().expect("a listener has an address");
     let names = thread::scope(|scope| {
