@@ -14,9 +14,11 @@ mod sync;
 
 use std::error::Error;
 use std::fs;
+use std::thread;
 
 use crate::environment;
 use crate::harness::{CLEANUP_TIME, Outcome, Test, TestResult, Usage};
+use crate::pair::QUIET;
 
 /// The tests of this folder.
 pub fn tests() -> Vec<Test> {
@@ -55,7 +57,7 @@ struct Level {
 impl Level {
     fn now() -> Result<Self, Box<dyn Error>> {
         Ok(Self {
-            usage: Usage::now()?,
+            usage: settled()?,
             resident_kib: resident_kib()?,
         })
     }
@@ -72,6 +74,19 @@ impl Level {
             return Err(format!("{when}: resident memory {before} KiB -> {now} KiB").into());
         }
         Ok(())
+    }
+}
+
+/// The counts when they do not change any more: another thread may be about to clean up.
+fn settled() -> Result<Usage, Box<dyn Error>> {
+    let mut usage = Usage::now()?;
+    loop {
+        thread::sleep(QUIET);
+        let later = Usage::now()?;
+        if later == usage {
+            return Ok(usage);
+        }
+        usage = later;
     }
 }
 
