@@ -15,6 +15,7 @@ mod faults;
 mod harness;
 mod ibacm;
 mod interop;
+mod multicast;
 mod pair;
 mod peers;
 mod programs;
@@ -55,6 +56,7 @@ fn tests() -> Vec<Test> {
         teardown::tests(),
         faults::tests(),
         counts::tests(),
+        multicast::tests(),
         interop::tests(),
     ]
     .into_iter()
