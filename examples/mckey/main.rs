@@ -41,6 +41,10 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the switches of the network may take to learn of new members.
 const SETTLING: Duration = Duration::from_secs(3);
 
+/// What `-l` would ask the device for.
+const NO_LOOPBACK_FILTER: &str = "-l: this crate makes no queue pairs that leave out their own \
+    multicast messages (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB)";
+
 fn main() -> ExitCode {
     let args = Args::parse();
     report("mckey", run(&args))
@@ -52,11 +56,7 @@ fn run(args: &Args) -> Result<()> {
         if args.is_sender { "client" } else { "server" }
     ));
     if args.no_loopback {
-        return Err(
-            "-l: this crate makes no queue pairs that filter their own multicast messages \
-                    (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB)"
-                .into(),
-        );
+        return Err(NO_LOOPBACK_FILTER.into());
     }
     let source = args.source()?;
     let group = args.group()?;
@@ -181,9 +181,12 @@ fn send(nodes: &mut [Node], channel: &EventChannel, args: &Args) -> Result<()> {
 
 fn receive(nodes: &mut [Node], channel: &EventChannel, args: &Args) -> Result<()> {
     say("receiving data transfers");
+    // A sender may come at any time. Once it has begun, it does not pause.
+    let mut patience = None;
     for node in nodes {
         for _ in 0..args.options.load().count {
-            node.next_completion(channel, args.options.patience(), on_event)?;
+            node.next_completion(channel, patience, on_event)?;
+            patience = args.options.patience();
         }
     }
     Ok(())
