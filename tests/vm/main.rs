@@ -18,6 +18,7 @@ mod field_reports;
 mod harness;
 mod ibacm;
 mod interop;
+mod multicast;
 mod pair;
 mod peers;
 mod programs;
@@ -63,6 +64,7 @@ fn tests() -> Vec<Test> {
         field_reports::tests(),
         endurance::tests(),
         counts::tests(),
+        multicast::tests(),
         interop::tests(),
     ]
     .into_iter()
