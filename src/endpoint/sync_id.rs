@@ -56,7 +56,7 @@ pub struct SyncId {
     connection: Option<ConnectionData>,
     datagram: Option<DatagramPeer>,
     /// Why the connection is over.
-    pub(super) ended: Option<&'static str>,
+    pub(super) ended: Option<(ErrorKind, &'static str)>,
 }
 
 impl SyncId {
@@ -457,8 +457,13 @@ impl SyncId {
             self.datagram = content.datagram().copied().or(self.datagram);
         }
         match event {
-            Event::Disconnected(_) => self.ended = Some("the connection ended"),
-            Event::DeviceRemoval(_) => self.ended = Some("the RDMA device was removed"),
+            Event::Disconnected(_) => {
+                self.ended = Some((ErrorKind::Disconnected, "the connection ended"));
+            }
+            Event::DeviceRemoval(_) => {
+                let text = "the RDMA device was removed; destroy the id";
+                self.ended = Some((ErrorKind::DeviceRemoved, text));
+            }
             _ => {}
         }
     }

@@ -298,8 +298,8 @@ impl SyncId {
             if let [completion] = cq.poll(&mut entries) {
                 return Ok(*completion);
             }
-            if let Some(reason) = self.ended {
-                return Err(Error::new(operation, ErrorKind::Disconnected, reason));
+            if let Some((kind, reason)) = self.ended {
+                return Err(Error::new(operation, kind, reason));
             }
             let channel = &self.channel;
             let woken = channel

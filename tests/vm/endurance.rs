@@ -46,7 +46,7 @@ fn times(full: usize) -> usize {
 
 /// How much larger the process may become: the allocator's, not a leak's, which grows with the
 /// number of rounds.
-const SLACK_KIB: u64 = 512;
+const SLACK_KIB: u64 = 256;
 
 /// What the process and the kernel hold.
 struct Level {

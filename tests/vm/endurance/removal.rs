@@ -241,8 +241,9 @@ fn every_id_is_told() -> TestResult {
     removal.wait()
 }
 
-/// The channels of everything that waits are told, and the waits say why they ended.
+/// Every call that waits says why it ended.
 fn waits_end() -> TestResult {
+    use ErrorKind::{DeviceRemoved, Disconnected, Rejected};
     tell_ids_first()?;
     let device = SecondDevice::add()?;
     let (mut client, mut server) = connect_over(its_address())?;
@@ -251,72 +252,56 @@ fn waits_end() -> TestResult {
     let sync_listener = SyncId::create(PortSpace::Tcp)?;
     sync_listener.bind_addr(its_address())?;
     sync_listener.listen(0)?;
-    // Nobody fetches this request.
+    // Nobody fetches the request.
     let deaf = EventChannel::open()?;
     let silent = listen(&deaf, its_address())?;
     let peer = silent.local_addr().expect("it listens");
     let mut asking = sync::client(peer)?;
-    sync_client.set_timeout(None);
+    let mut idle = sync::client(peer)?;
 
     let (removal, ends) = thread::scope(|scope| {
+        // The other end may be told first, and end the connection.
+        let ended = &[DeviceRemoved, Disconnected][..];
         let waits = [
+            (ended, scope.spawn(|| client.recv_completion().map(drop))),
+            (ended, scope.spawn(|| server.send_completion().map(drop))),
             (
-                "recv_completion",
-                scope.spawn(|| client.recv_completion().map(drop)),
-            ),
-            (
-                "send_completion",
-                scope.spawn(|| server.send_completion().map(drop)),
-            ),
-            (
-                "recv_completion of a waiting id",
+                ended,
                 scope.spawn(|| sync_client.recv_completion().map(drop)),
             ),
             (
-                "disconnect of a waiting id",
-                scope.spawn(|| sync_server.disconnect()),
+                &[DeviceRemoved, Rejected],
+                scope.spawn(|| asking.connect(&ConnParam::new())),
             ),
             (
-                "incoming",
+                &[DeviceRemoved],
+                scope.spawn(|| idle.recv_completion().map(drop)),
+            ),
+            (
+                &[DeviceRemoved],
                 scope.spawn(|| listener.incoming(None).map(drop)),
             ),
             (
-                "get_request",
+                &[DeviceRemoved],
                 scope.spawn(|| sync_listener.get_request().map(drop)),
             ),
-            (
-                "connect of a waiting id",
-                scope.spawn(|| asking.connect(&ConnParam::new())),
-            ),
         ];
+        let disconnecting = scope.spawn(|| sync_server.disconnect());
         thread::sleep(QUIET);
         let removal = Removal::of(device);
-        let ends = waits.map(|(name, wait)| (name, wait.join().expect("no thread panics")));
+        let ends = waits.map(|(kinds, wait)| (kinds, wait.join().expect("no thread panics")));
+        // The other end's removal is an answer.
+        if let Err(error) = disconnecting.join().expect("no thread panics") {
+            assert_eq!(error.kind(), DeviceRemoved, "{error}");
+        }
         (removal, ends)
     });
-    for (name, end) in ends {
-        println!("{name}: {end:?}");
-        let error = end.expect_err(name);
-        let kinds: &[ErrorKind] = match name {
-            // The other end's removal may come first, and ends the connection.
-            _ if name.contains("completion") => {
-                &[ErrorKind::DeviceRemoved, ErrorKind::Disconnected]
-            }
-            "connect of a waiting id" => &[ErrorKind::DeviceRemoved, ErrorKind::Rejected],
-            _ => &[ErrorKind::DeviceRemoved],
-        };
-        assert!(kinds.contains(&error.kind()), "{name}: {error}");
+    for (number, (kinds, end)) in ends.into_iter().enumerate() {
+        let error = end.expect_err("there is nothing to wait for");
+        assert!(kinds.contains(&error.kind()), "wait {number}: {error}");
     }
-    drop((
-        client,
-        server,
-        sync_client,
-        sync_server,
-        listener,
-        sync_listener,
-    ));
-    drop((asking, silent));
-    drop(deaf);
+    drop((client, server, sync_client, sync_server));
+    drop((listener, sync_listener, asking, idle, silent, deaf));
     removal.wait()
 }
 
