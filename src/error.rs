@@ -173,6 +173,7 @@ impl Error {
     }
 
     /// The kernel's error number, positive, if the kernel reported one.
+    #[doc(alias = "rdma_seterrno")]
     pub fn errno(&self) -> Option<i32> {
         self.errno
     }

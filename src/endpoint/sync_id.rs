@@ -41,6 +41,7 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// id.disconnect()?;
 /// # Ok::<(), rdmacm::Error>(())
 /// ```
+#[doc(alias = "rdma_cm_id")]
 #[derive(Debug)]
 pub struct SyncId {
     // The id goes first, and takes its queue pair along.
