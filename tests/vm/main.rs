@@ -17,6 +17,7 @@ mod field_reports;
 mod harness;
 mod ibacm;
 mod interop;
+mod multicast;
 mod pair;
 mod peers;
 mod programs;
@@ -61,6 +62,7 @@ fn tests() -> Vec<Test> {
         faults::tests(),
         field_reports::tests(),
         counts::tests(),
+        multicast::tests(),
         interop::tests(),
     ]
     .into_iter()
