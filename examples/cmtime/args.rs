@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(short, value_name = "MS", default_value_t = 2000, value_parser = value_parser!(u32).range(1..))]
     timeout: u32,
 
-    /// Make a completion queue with a channel for each direction of each connection, as C does
+    /// Make a completion queue with a channel for each direction of each connection
     #[arg(long)]
     pub own_cqs: bool,
 

@@ -166,8 +166,9 @@ impl<'a> Client<'a> {
             Step::CreateQp => self.queues.create_qp(id),
             Step::Connect => id.connect(&self.param),
             Step::Disconnect => {
-                id.disconnect()?;
-                id.destroy_qp().map(drop)
+                // In this order the library need not move the queue pair to the error state.
+                id.destroy_qp()?;
+                id.disconnect()
             }
             Step::Destroy => id.destroy(),
         }

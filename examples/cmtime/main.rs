@@ -21,10 +21,13 @@
 //!
 //! What is different:
 //!
-//! * *Completion queues.* The C program gives no queues of its own; librdmacm then makes a
-//!   completion queue with a completion channel for each direction of each connection, and nobody
-//!   ever looks at them. Here all connections share one queue, as a program with many connections
-//!   would have it. `--own-cqs` makes them for each connection, as in C.
+//! * *Completion queues.* The C program names none. librdmacm then makes a completion queue with a
+//!   channel for each direction of the first connection and writes them into the program's
+//!   `ibv_qp_init_attr`, which the program uses for all further connections as well. So there, too,
+//!   all connections share completion queues, but those of the first. Here they share one on
+//!   purpose. With `--own-cqs` each connection gets queues and channels, as librdmacm makes them.
+//! * *The queue pair goes before the disconnect*, not after it: nothing is under way that would
+//!   have to be flushed, so the move to the error state is spared. The peer sees no difference.
 //! * *One thread* does all the work, on both sides.
 //! * It ends with an error when a connection failed, after the table.
 

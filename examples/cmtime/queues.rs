@@ -48,7 +48,7 @@ impl Queues {
     }
 }
 
-/// What librdmacm makes for a direction of which the program says nothing.
+/// What librdmacm makes for a direction without a completion queue.
 fn own_queue(context: &Context) -> Result<Cq> {
     let channel = context.completion_channel()?;
     context.completion_queue(1).channel(&channel).build()

@@ -67,6 +67,8 @@ impl Server {
     /// Agrees to the end of a connection.
     fn end(&mut self, id: &CmId) -> rdmacm::Result<()> {
         self.connections.remove(id);
+        // Nothing is under way, so the queue pair may go before the other side is told.
+        id.destroy_qp()?;
         id.disconnect()?;
         id.destroy()
     }

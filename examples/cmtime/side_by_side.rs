@@ -13,7 +13,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rdmacm::{Connector, ErrorKind};
+use rdmacm::{Connection, Connector, ErrorKind};
 
 use crate::Result;
 use crate::args::{Args, resolve};
@@ -85,7 +85,8 @@ struct Run {
     cpu: Cpu,
 }
 
-/// What is printed of a contestant: microseconds of one connection, medians.
+/// What is printed of a contestant, in microseconds of one connection: of the steps the medians of
+/// all rounds, of the processor times, which the kernel measures by the clock tick, the means.
 struct Outcome {
     name: &'static str,
     steps: HashMap<&'static str, f64>,
@@ -143,15 +144,17 @@ impl Contestant {
             (name, each(&of_run))
         };
         let server = self.server.stop()?;
+        let mut client = Cpu::default();
+        for run in runs {
+            client.user += run.cpu.user;
+            client.kernel += run.cpu.kernel;
+        }
         let served = connections * f64::from(args.rounds);
         Ok(Outcome {
             name: self.name,
             steps: STEPS.iter().map(|known| step(known.name())).collect(),
             whole: each(&|run| run.steps.values().sum::<f64>() * 1e3),
-            client: [
-                each(&|run| micros(run.cpu.user)),
-                each(&|run| micros(run.cpu.kernel)),
-            ],
+            client: [client.user, client.kernel].map(|time| micros(time) / served),
             server: [server.user, server.kernel].map(|time| micros(time) / served),
         })
     }
@@ -180,6 +183,9 @@ fn table(output: &Output) -> std::result::Result<HashMap<String, f64>, String> {
 struct Server {
     addr: SocketAddr,
     child: Child,
+    /// Kept open. A C server's queue pairs all use the completion queues of its first connection,
+    /// which go with that connection.
+    connection: Option<Connection>,
 }
 
 impl Server {
@@ -191,18 +197,22 @@ impl Server {
             .stdin(Stdio::null())
             .spawn()
             .map_err(|error| format!("{}: {error}", program.display()))?;
-        let server = Self { addr, child };
-        server.wait_until_it_listens()?;
+        let mut server = Self {
+            addr,
+            child,
+            connection: None,
+        };
+        server.connection = Some(server.connect_when_it_listens()?);
         Ok(server)
     }
 
     /// The servers say nothing, but a first connection tells. It also finds everything for the first
     /// time, before anything is measured.
-    fn wait_until_it_listens(&self) -> Result<()> {
+    fn connect_when_it_listens(&self) -> Result<Connection> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match Connector::new().connect(self.addr) {
-                Ok(connection) => return Ok(connection.close()?),
+                Ok(connection) => return Ok(connection),
                 Err(error) if error.kind() == ErrorKind::Rejected && Instant::now() < deadline => {
                     thread::sleep(Duration::from_millis(50));
                 }
@@ -245,9 +255,10 @@ fn print_results(args: &Args, results: &[Outcome]) -> Result<()> {
         out,
         "{connections} connections, {rounds} rounds by turns; medians, in microseconds of one \
          connection.\n\
-         C makes two completion queues with channels for each connection, as does rdmacm in the \
-         column \"own CQs\";\n\
-         in the column \"rdmacm\" all connections share one.\n"
+         Processor times are what the kernel's clock ticks found, of whole processes, their start \
+         included.\n\
+         \"own CQs\" is rdmacm with two completion queues and channels for each connection. The \
+         others share theirs.\n"
     )?;
     let mut row = |what: &str, value: &dyn Fn(&Outcome) -> String| -> Result<()> {
         write!(out, "{what:<42}")?;
@@ -283,7 +294,7 @@ fn print_results(args: &Args, results: &[Outcome]) -> Result<()> {
     row("... times as many as C", &|result| {
         format!("{:.2}", c.whole / result.whole)
     })?;
-    // What nobody can save in user space.
+    // What nobody can save in user space. On one processor times add up.
     row("... if programs took no time themselves", &|result| {
         let in_kernel = result.whole - result.client[0] - result.server[0];
         format!("{:.2}", c.whole / in_kernel)
