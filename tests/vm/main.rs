@@ -22,6 +22,7 @@ mod raw_cm;
 mod sample;
 mod self_test;
 mod subcommands;
+mod sync_ids;
 mod teardown;
 mod trace_command;
 mod tracer;
@@ -51,6 +52,7 @@ fn tests() -> Vec<Test> {
         traffic::tests(),
         addr_info::tests(),
         ibacm::tests(),
+        sync_ids::tests(),
         bad_situations::tests(),
         teardown::tests(),
         faults::tests(),

@@ -243,6 +243,7 @@ fn disconnecting_waits_for_the_peer_unless_that_was_first_or_is_gone() {
     active.disconnect().unwrap();
     active.disconnect().unwrap();
     passive.disconnect().unwrap();
+    drop((active, passive));
     // Its end was noticed by a wait for completions.
     let (mut active, passive) = connected(&twin);
     passive.id().disconnect().unwrap();
@@ -254,10 +255,12 @@ fn disconnecting_waits_for_the_peer_unless_that_was_first_or_is_gone() {
     let other = on_twin(twin.registry(), move || passive.disconnect());
     active.disconnect().unwrap();
     other.join().unwrap().unwrap();
+    drop(active);
     // The peer is gone, before and meanwhile.
     let (mut active, passive) = connected(&twin);
     drop(passive);
     active.disconnect().unwrap();
+    drop(active);
     let (mut active, passive) = connected(&twin);
     let other = on_twin(twin.registry(), move || active.disconnect());
     drop(passive);
@@ -308,6 +311,8 @@ fn an_id_that_went_over_before_connecting_hears_of_it_on_the_channel() {
     id.connect(&ConnParam::new()).unwrap();
     let event = channel.next_event(Some(PATIENCE)).unwrap();
     assert!(matches!(event, Event::Established(_)), "{event:?}");
+    // An event keeps its id.
+    drop(event);
     // Back while the end waits to be read, which comes along.
     let passive = accepting.join().unwrap();
     passive.id().disconnect().unwrap();

@@ -277,6 +277,7 @@ fn a_rejection_ends_all_that_waits() {
         active.recv_completion().unwrap_err().kind(),
         ErrorKind::Rejected
     );
+    drop(active);
     // The listener says why.
     let listener = listening();
     let rejecting = on_twin(registry, move || {
@@ -391,6 +392,9 @@ fn whoever_waits_is_woken_when_another_thread_destroys_the_id() {
     let twin = Twin::new();
     twin.registry().stand_in();
     let destroy = |id: &CmId| id.destroy().unwrap();
+    let requests = end_of(&twin, listening(), |id| id.get_request().map(drop), destroy);
+    assert_eq!(requests, ErrorKind::Destroyed);
+
     let listener = listening();
     let connecting = end_of(
         &twin,
@@ -399,8 +403,7 @@ fn whoever_waits_is_woken_when_another_thread_destroys_the_id() {
         destroy,
     );
     assert_eq!(connecting, ErrorKind::Destroyed);
-    let requests = end_of(&twin, listener, |id| id.get_request().map(drop), destroy);
-    assert_eq!(requests, ErrorKind::Destroyed);
+    drop(listener);
 
     let (active, passive) = connected(&twin);
     let receiving = end_of(&twin, active, |id| id.recv_completion().map(drop), destroy);
@@ -421,8 +424,11 @@ fn whoever_waits_is_woken_when_another_thread_destroys_the_queue_pair() {
     let destroy = |id: &CmId| assert!(id.destroy_qp().unwrap());
     let receiving = end_of(&twin, active, |id| id.recv_completion().map(drop), destroy);
     assert_eq!(receiving, ErrorKind::Destroyed);
+    drop(passive);
+    let (active, passive) = connected(&twin);
     let sending = end_of(&twin, passive, |id| id.send_completion().map(drop), destroy);
     assert_eq!(sending, ErrorKind::Destroyed);
+    drop(active);
     twin.assert_clean();
 }
 
