@@ -201,7 +201,7 @@ fn each_accepted_connection_has_the_same_size() -> TestResult {
 }
 
 fn receives_come_from_a_shared_queue() -> TestResult {
-    let mut listener = new(PortSpace::Tcp)?;
+    let listener = new(PortSpace::Tcp)?;
     listener.bind_addr(any_port())?;
     listener.listen(0)?;
     let address = listener

@@ -339,11 +339,17 @@ fn several_threads_take_requests_of_one_listener() {
             })
         })
         .collect();
-    for thread in accepting {
+    let connect = || {
         let mut active = resolved();
         active.connect(&ConnParam::new()).unwrap();
-        drop((active, thread.join().unwrap()));
+        active
+    };
+    let actives = [connect(), connect()];
+    // Which thread took which request is open.
+    for thread in accepting {
+        drop(thread.join().unwrap());
     }
+    drop(actives);
     drop(listener);
     twin.assert_clean();
 }
