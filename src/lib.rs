@@ -60,5 +60,7 @@ pub use verbs::{
 };
 
 #[cfg(doctest)]
+mod misuse;
+#[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}

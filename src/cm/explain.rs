@@ -4,9 +4,9 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use super::{Address, CmId};
+use super::{Address, CmId, PortSpace};
 use crate::device::{Registry, served_addresses};
-use crate::error::{Error, ErrorKind};
+use crate::error::{ENOTSUPP, Error, ErrorKind};
 use crate::sys::Kernel;
 
 pub(super) fn open_channel(kernel: &dyn Kernel, error: &io::Error) -> Error {
@@ -32,7 +32,17 @@ pub(super) fn open_channel(kernel: &dyn Kernel, error: &io::Error) -> Error {
     }
 }
 
-pub(super) fn bind_addr(error: Error, registry: &'static Registry, local: Address) -> Error {
+pub(super) fn bind_addr(
+    error: Error,
+    registry: &'static Registry,
+    port_space: PortSpace,
+    local: Address,
+) -> Error {
+    if (port_space, error.errno()) == (PortSpace::Ipoib, Some(libc::EINVAL)) {
+        return error.because(
+            "the id is bound already, or the device is not InfiniBand, as this port space wants",
+        );
+    }
     let Some(local) = local.ip() else {
         return match error.errno() {
             Some(libc::ENODEV | libc::EADDRNOTAVAIL) => error.because(
@@ -166,11 +176,12 @@ pub(super) fn set_path(error: Error) -> Error {
     }
 }
 
+pub(super) const PEER_UNKNOWN: &str =
+    "the peer's queue pair is not known yet: its request or answer has to come";
+
 pub(super) fn init_qp_attr(error: Error) -> Error {
     match error.errno() {
-        Some(libc::EINVAL) => error
-            .of_kind(ErrorKind::InvalidState)
-            .because("the peer's queue pair is not known yet: its request or answer has to come"),
+        Some(libc::EINVAL) => error.of_kind(ErrorKind::InvalidState).because(PEER_UNKNOWN),
         _ => error,
     }
 }
@@ -194,12 +205,9 @@ pub(super) fn needs_new_kernel(error: Error) -> Error {
     }
 }
 
-/// The kernel's own number for what it does not support, which libc has no name for.
-const ENOTSUPP: i32 = 524;
-
 pub(super) fn join_multicast(error: Error, group: &Address) -> Error {
     match error.errno() {
-        Some(ENOTSUPP) => error.of_kind(ErrorKind::NotSupported).because(format!(
+        Some(ENOTSUPP) => error.because(format!(
             "the kernel cannot join {group} on this device; RoCE has groups of IPv4 addresses only"
         )),
         _ => error,

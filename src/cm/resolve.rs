@@ -33,7 +33,7 @@ impl CmId {
         let registry = state.channel.registry();
         state
             .call("bind_addr", &request)
-            .map_err(|error| explain::bind_addr(error, registry, local))?;
+            .map_err(|error| explain::bind_addr(error, registry, self.port_space(), local))?;
         self.attach_device(&mut state)
     }
 

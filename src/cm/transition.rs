@@ -4,14 +4,15 @@
 //! part. The events ADDR_RESOLVED, CONNECT_RESPONSE and REJECTED have such a part.
 //! Joining a group has one too, in `multicast`.
 
-use rdmacm_kernel_abi::{ucma, uverbs};
+use rdmacm_kernel_abi::ucma;
+use rdmacm_kernel_abi::uverbs::{self, QpAttrMask};
 
 use super::conn_param::Offer;
 use super::event::{Event, IdEvent};
 use super::id::State;
 use super::{CmId, Status, explain};
 use crate::device::Transport;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::qp_table::QpEntry;
 use crate::verbs::{Access, QpModify, QpState};
 
@@ -139,8 +140,23 @@ impl CmId {
             ));
         }
         let id = self.state();
-        id.binding(operation)?;
-        self.proposal(&id, state).map_err(explain::init_qp_attr)
+        let transport = id.binding(operation)?.context.device().transport();
+        let proposal = self.proposal(&id, state).map_err(explain::init_qp_attr)?;
+        // Before the id has asked, the kernel proposes what INIT needs, for any state.
+        let speaks_of_the_peer = match state {
+            QpState::Rtr => proposal.sets(QpAttrMask::DEST_QPN),
+            QpState::Rts => proposal.sets(QpAttrMask::SQ_PSN),
+            _ => true,
+        };
+        // iWARP devices learn of the peer without the program.
+        if speaks_of_the_peer || self.is_datagram() || transport == Transport::Iwarp {
+            return Ok(proposal);
+        }
+        Err(Error::new(
+            operation,
+            ErrorKind::InvalidState,
+            explain::PEER_UNKNOWN,
+        ))
     }
 
     /// The attributes for a step of the handshake. The kernel has none to propose when there is

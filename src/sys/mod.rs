@@ -7,6 +7,8 @@
 //!
 //! Commands are described by slices, not by pointers: the pointers that the kernel's structures
 //! contain are filled in here, so that the floors above need no `unsafe` to send a command.
+//!
+//! Apart from the kernel there is the system's name resolver, [`resolve_name`].
 
 mod fork;
 mod linux;

@@ -32,11 +32,14 @@ pub struct Buffer {
 }
 
 impl Pd {
-    /// Allocates and registers a buffer of `length` bytes.
+    /// Allocates and registers a buffer of `length` bytes. For messages and as the target of own
+    /// reads the access is `LOCAL_WRITE`; peers that read it need `REMOTE_READ`, peers that write to
+    /// it `LOCAL_WRITE | REMOTE_WRITE`.
     ///
     /// # Errors
     ///
     /// As [`Pd::register_raw`], and when there is no memory.
+    #[doc(alias("ibv_reg_mr", "rdma_reg_msgs", "rdma_reg_read", "rdma_reg_write"))]
     pub fn alloc(&self, length: usize, access: Access) -> Result<Buffer> {
         if length == 0 {
             return Err(Error::invalid("alloc", "a buffer has at least one byte"));

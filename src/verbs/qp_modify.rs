@@ -131,6 +131,11 @@ impl QpModify {
         change
     }
 
+    /// Whether the change sets these attributes.
+    pub(crate) fn sets(&self, attributes: QpAttrMask) -> bool {
+        self.mask.contains(attributes)
+    }
+
     setters! {
         /// The port to use.
         port(port_num: u8) = PORT;

@@ -6,15 +6,18 @@
 
 mod addr_info;
 mod bad_situations;
+mod cm_behaviours;
 mod connections;
 mod counts;
 mod device_test;
 mod environment;
 mod exchange;
 mod faults;
+mod field_reports;
 mod harness;
 mod ibacm;
 mod interop;
+mod multicast;
 mod pair;
 mod peers;
 mod programs;
@@ -29,6 +32,7 @@ mod tracer;
 mod tracer_test;
 mod traffic;
 mod two_hosts;
+mod verbs;
 
 use std::process::ExitCode;
 
@@ -50,13 +54,17 @@ fn tests() -> Vec<Test> {
         tracer_test::tests(),
         device_test::tests(),
         traffic::tests(),
+        cm_behaviours::tests(),
+        verbs::tests(),
         addr_info::tests(),
         ibacm::tests(),
         sync_ids::tests(),
         bad_situations::tests(),
         teardown::tests(),
         faults::tests(),
+        field_reports::tests(),
         counts::tests(),
+        multicast::tests(),
         interop::tests(),
     ]
     .into_iter()

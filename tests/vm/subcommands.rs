@@ -4,8 +4,8 @@ use std::io::{self, Read};
 use std::process::ExitCode;
 
 use crate::{
-    bad_situations, counts, environment, exchange, ibacm, peers, raw_cm, sample, teardown,
-    trace_command, traffic, two_hosts,
+    bad_situations, counts, environment, exchange, field_reports, ibacm, peers, raw_cm, sample,
+    teardown, trace_command, traffic, two_hosts,
 };
 
 /// A program: gets its arguments, without its name.
@@ -29,6 +29,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("race", teardown::race::run),
     ("sample", sample::run),
     ("two_hosts", two_hosts::run),
+    ("fork_with_memory", field_reports::processes::run),
     ("play_ibacm", ibacm::run),
 ];
 

@@ -67,8 +67,9 @@ impl AddrInfoQuery {
 
     /// The host, by name or by address. A link-local address needs its interface: `fe80::1%eth0`.
     ///
-    /// Without a host the answer is the wildcard address on the passive side, and the loopback address
-    /// on the active one. The latter no RDMA device leads to.
+    /// Without a host, or with `*` where the resolver is glibc's, the answer is the wildcard address on
+    /// the passive side, and the loopback address on the active one. To the latter the kernel knows
+    /// no route.
     pub fn node(mut self, node: impl Into<String>) -> Self {
         self.node = Some(node.into());
         self

@@ -235,6 +235,33 @@ fn only_the_route_is_added_where_that_is_wanted_or_all_that_is_known() {
 }
 
 #[test]
+fn a_source_that_was_asked_for_stays() {
+    let source = ip("10.0.0.9:0");
+    let query = query().node("10.0.0.2").source(source).route_only();
+    let found = query.resolve_on(machine_with_ibacm(true)).unwrap();
+    assert_eq!(found[0].source, Some(source));
+}
+
+/// Where names or routes are not to be waited for, ibacm tells only what it knows.
+#[test]
+fn ibacm_is_told_to_hurry() {
+    for (query, is_hurry) in [
+        (query().node("10.0.0.2"), false),
+        (query().node("10.0.0.2").numeric_host(), true),
+        (query().node("10.0.0.2").no_route(), true),
+    ] {
+        let twin = Twin::new();
+        twin.serve(move |request| {
+            let flags = u32::from_ne_bytes(request[16..20].try_into().unwrap());
+            assert_eq!(flags & 1 << 30 != 0, is_hurry);
+            Ok(ibacm_answer(true))
+        });
+        let found = query.resolve_on(twin.registry()).unwrap();
+        assert_eq!(found[0].route.len(), 1);
+    }
+}
+
+#[test]
 fn ibacm_is_not_asked_where_to_listen() {
     let twin = Twin::new();
     twin.serve(|_| -> io::Result<Vec<u8>> { panic!("asked") });

@@ -139,6 +139,8 @@ fn numbers_that_endpoints_use_are_refused() {
     for wr_id in [1 << 62, 1 << 63, u64::MAX] {
         let refused = passive.post_recv(wr_id, buffer.slice(..).unwrap());
         assert_eq!(refused, Err(PostError::NumberTaken { wr_id }));
+        let refused = passive.batch().send(wr_id).inline(b"x");
+        assert_eq!(refused, Err(PostError::NumberTaken { wr_id }));
     }
     passive
         .post_recv((1 << 62) - 1, buffer.slice(..).unwrap())

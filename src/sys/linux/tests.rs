@@ -1,6 +1,6 @@
 //! What goes to the running kernel and how its answers are read, as far as no device is needed.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 
 use proptest::prelude::*;
@@ -183,4 +183,31 @@ fn what_is_no_character_device_has_no_number() {
         Linux.device_number(null.as_fd()).unwrap(),
         Some(libc::makedev(1, 3))
     );
+}
+
+#[test]
+fn a_short_write_is_an_error() {
+    let (mut reader, writer) = io::pipe().unwrap();
+    let room = 64 << 10;
+    Linux.set_nonblocking(writer.as_fd()).unwrap();
+    (&writer).write_all(&vec![0; room - 4096]).unwrap();
+    let mut request = vec![1; 2 * 4096];
+    let command = WriteCommand {
+        request: &mut request,
+        response: None,
+        indirect: None,
+    };
+    let error = Linux.write_command(writer.as_fd(), command).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::ENODATA));
+    drop(writer);
+    assert_eq!(io::copy(&mut reader, &mut io::sink()).unwrap(), room as u64);
+}
+
+#[test]
+fn an_errno_that_nix_does_not_know_keeps_its_number() {
+    for number in [libc::EINVAL, 524] {
+        Errno::set_raw(number);
+        let error = with_any_errno(Errno::last());
+        assert_eq!(error.raw_os_error(), Some(number));
+    }
 }

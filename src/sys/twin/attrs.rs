@@ -47,11 +47,6 @@ impl<'c, 'a> Inputs<'c, 'a> {
         }
     }
 
-    /// A handle that need not be there.
-    pub(super) fn handle_if_any(self, id: u16) -> Option<u32> {
-        self.handle(id).ok()
-    }
-
     pub(super) fn fd(self, id: u16) -> Option<BorrowedFd<'a>> {
         match self.value(id) {
             Some(Value::Fd(fd)) => Some(*fd),

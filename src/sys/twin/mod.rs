@@ -2,8 +2,9 @@
 //!
 //! It stands behind [`Kernel`] in place of the running kernel and models as much of it as the
 //! tests need: the connection manager's file with real handshakes between two ids (`cm`,
-//! `handshake`), a device's file with its objects (`verbs`) and rings in memory (`ring`), requests
-//! that are carried out at the doorbell (`work`), netlink and sysfs (`discovery`).
+//! `handshake`), a device's file with its objects (`verbs`, `queues`, `qps`) and rings in memory
+//! (`ring`), requests that are carried out at the doorbell (`work`, `datagrams`), netlink and sysfs
+//! (`discovery`).
 //!
 //! A test looks at what was asked ([`Twin::calls`]), has calls refused ([`Twin::fail`]) or answers
 //! falsified ([`Twin::tamper`]), and asks at the end whether everything was given back
@@ -13,12 +14,15 @@ mod address;
 mod attrs;
 mod call;
 mod cm;
+mod datagrams;
 mod discovery;
 mod files;
 mod handshake;
 mod kernel;
 mod memory;
 mod objects;
+mod qps;
+mod queues;
 mod ring;
 mod script;
 mod verbs;

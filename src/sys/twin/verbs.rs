@@ -1,14 +1,13 @@
 //! The commands about a device's objects, as rxe carries them out.
 
-use rdmacm_kernel_abi::rxe::{self, MmapInfo};
-use rdmacm_kernel_abi::uverbs::{self, QpAttrMask, QpState, ioctl};
+use rdmacm_kernel_abi::rxe;
+use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use super::attrs::{Answers, Inputs};
 use super::discovery::TwinDevice;
 use super::files::{FileId, Kind};
-use super::objects::{Ah, Armed, Cq, Mr, Object, ObjectId, Qp, Srq};
-use super::ring::Ring;
+use super::objects::{Ah, Mr, Object, ObjectId};
 use super::{Outcome, World};
 use crate::sys::{Attr, IoctlCommand};
 
@@ -154,53 +153,6 @@ impl World {
         })
     }
 
-    fn req_notify(&mut self, file: FileId, request: &uverbs::ReqNotifyCq) -> Outcome {
-        let cq = self.objects.cq((file, request.cq_handle))?;
-        cq.armed = match (request.solicited_only, cq.armed) {
-            (0, _) | (_, Some(Armed::Any)) => Some(Armed::Any),
-            _ => Some(Armed::Solicited),
-        };
-        Ok(())
-    }
-
-    fn create_cq(&mut self, file: FileId, device: &TwinDevice, attrs: &mut [Attr<'_>]) -> Outcome {
-        use ioctl::cq::create as attr;
-        let inputs = Inputs(attrs);
-        let entries: u32 = inputs.typed(attr::CQE)?;
-        let token: u64 = inputs.typed(attr::USER_HANDLE)?;
-        let vector: u32 = inputs.typed(attr::COMP_VECTOR)?;
-        if entries == 0 || entries > device.attributes().max_cqe || vector > 0 {
-            return Err(libc::EINVAL);
-        }
-        let channel = match inputs.fd(attr::COMP_CHANNEL) {
-            Some(fd) => Some(self.completion_file(fd)?),
-            None => None,
-        };
-        // As rxe: 128 bytes for the 48 of a completion.
-        let (ring, mi) = Ring::new(&mut self.memory, &mut self.script, file, entries, 128)?;
-        let depth = ring.depth();
-        let cq = Cq {
-            ring,
-            channel,
-            token,
-            armed: None,
-            events: 0,
-        };
-        let handle = self.objects.insert(file, Object::Cq(cq));
-        let mut answers = Answers(attrs);
-        answers.put(attr::RESP_CQE, &depth)?;
-        answers.put(ioctl::UHW_OUT, &rxe::CreateCqResp { mi })?;
-        answers.put_handle(attr::HANDLE, handle)
-    }
-
-    fn completion_file(&self, fd: std::os::fd::BorrowedFd<'_>) -> Outcome<FileId> {
-        let file = self.files.find(fd)?;
-        match self.files.kind(file) {
-            Kind::Completions(_) => Ok(file),
-            _ => Err(libc::EBADF),
-        }
-    }
-
     fn create_ah(
         &mut self,
         file: FileId,
@@ -237,239 +189,6 @@ impl World {
         }
         let xrcd_handle = self.objects.insert(file, Object::Xrcd);
         answer.put(&uverbs::OpenXrcdResp { xrcd_handle })
-    }
-
-    fn create_srq(&mut self, file: FileId, device: &TwinDevice, attrs: &mut [Attr<'_>]) -> Outcome {
-        use ioctl::srq::create as attr;
-        let inputs = Inputs(attrs);
-        let pd = (file, inputs.handle(attr::PD_HANDLE)?);
-        self.objects.check_pd(pd)?;
-        inputs.typed::<u64>(attr::USER_HANDLE)?;
-        let (max_wr, max_sge): (u32, u32) =
-            (inputs.typed(attr::MAX_WR)?, inputs.typed(attr::MAX_SGE)?);
-        let limit: u32 = inputs.typed(attr::LIMIT)?;
-        let limits = device.attributes();
-        if max_wr == 0 || max_wr > limits.max_srq_wr || max_sge > limits.max_srq_sge {
-            return Err(libc::EINVAL);
-        }
-        let xrc = match uverbs::SrqType(inputs.number(attr::TYPE)? as u32) {
-            uverbs::SrqType::BASIC => None,
-            uverbs::SrqType::XRC if device.has_xrc => {
-                let xrcd = (file, inputs.handle(attr::XRCD_HANDLE)?);
-                let cq = (file, inputs.handle(attr::CQ_HANDLE)?);
-                self.objects.check_xrcd(xrcd)?;
-                self.objects.cq(cq)?;
-                Some([xrcd, cq])
-            }
-            _ => return Err(libc::EOPNOTSUPP),
-        };
-        let element = size_of::<rxe::RecvWqe>() + max_sge as usize * 16;
-        let (ring, mi) = self.new_ring(file, max_wr, element)?;
-        let srq_num = self.objects.next_number();
-        let depth = ring.depth();
-        let has_number = xrc.is_some();
-        let srq = Srq {
-            pd,
-            xrc,
-            ring,
-            max_sge,
-            limit,
-        };
-        let handle = self.objects.insert(file, Object::Srq(srq));
-        let mut answers = Answers(attrs);
-        answers.put(attr::RESP_MAX_WR, &depth)?;
-        answers.put(attr::RESP_MAX_SGE, &max_sge)?;
-        if has_number {
-            answers.put(attr::RESP_SRQ_NUM, &srq_num)?;
-        }
-        let driver = rxe::CreateSrqResp {
-            mi,
-            srq_num,
-            reserved: 0,
-        };
-        answers.put(ioctl::UHW_OUT, &driver)?;
-        answers.put_handle(attr::HANDLE, handle)
-    }
-
-    fn modify_srq(&mut self, file: FileId, request: &uverbs::ModifySrq) -> Outcome {
-        let srq = self.objects.srq((file, request.srq_handle))?;
-        if request.attr_mask != uverbs::SrqAttrMask::LIMIT.bits()
-            || request.srq_limit > srq.ring.depth()
-        {
-            return Err(libc::EINVAL);
-        }
-        srq.limit = request.srq_limit;
-        Ok(())
-    }
-
-    fn query_srq(
-        &mut self,
-        file: FileId,
-        request: &uverbs::QuerySrq,
-        answer: &mut Answer,
-    ) -> Outcome {
-        let srq = self.objects.srq((file, request.srq_handle))?;
-        answer.put(&uverbs::QuerySrqResp {
-            max_wr: srq.ring.depth(),
-            max_sge: srq.max_sge,
-            srq_limit: srq.limit,
-            reserved: 0,
-        })
-    }
-
-    fn attach(&mut self, file: FileId, request: &uverbs::AttachMcast) -> Outcome {
-        let qp = self.objects.qp((file, request.qp_handle))?;
-        let group = (request.gid, request.mlid);
-        if qp.kind != uverbs::QpType::UD || !is_multicast(&request.gid) {
-            return Err(libc::EINVAL);
-        }
-        if !qp.groups.contains(&group) {
-            qp.groups.push(group);
-        }
-        Ok(())
-    }
-
-    fn detach(&mut self, file: FileId, request: &uverbs::DetachMcast) -> Outcome {
-        let qp = self.objects.qp((file, request.qp_handle))?;
-        let group = (request.gid, request.mlid);
-        let at = qp.groups.iter().position(|known| *known == group);
-        qp.groups.swap_remove(at.ok_or(libc::EINVAL)?);
-        Ok(())
-    }
-
-    fn create_qp(&mut self, file: FileId, device: &TwinDevice, attrs: &mut [Attr<'_>]) -> Outcome {
-        use ioctl::qp::create as attr;
-        use uverbs::QpType as T;
-        let inputs = Inputs(attrs);
-        let kind = T(inputs.number(attr::TYPE)? as u8);
-        let is_xrc = matches!(kind, T::XRC_INI | T::XRC_TGT);
-        let is_there = matches!(kind, T::RC | T::UC | T::UD) || is_xrc && device.has_xrc;
-        if !is_there {
-            return Err(libc::EOPNOTSUPP);
-        }
-        let id_of = |attr| inputs.handle_if_any(attr).map(|handle| (file, handle));
-        let (pd, xrcd) = (id_of(attr::PD_HANDLE), id_of(attr::XRCD_HANDLE));
-        let (send_cq, recv_cq) = (id_of(attr::SEND_CQ_HANDLE), id_of(attr::RECV_CQ_HANDLE));
-        let srq = id_of(attr::SRQ_HANDLE);
-        let sends = kind != T::XRC_TGT;
-        let receives = !is_xrc;
-        let fits = (pd.is_some(), xrcd.is_some()) == (sends, !sends)
-            && (send_cq.is_some(), recv_cq.is_some()) == (sends, receives)
-            && (receives || srq.is_none());
-        if !fits {
-            return Err(libc::EINVAL);
-        }
-        pd.map_or(Ok(()), |pd| self.objects.check_pd(pd))?;
-        xrcd.map_or(Ok(()), |xrcd| self.objects.check_xrcd(xrcd))?;
-        for cq in [send_cq, recv_cq].into_iter().flatten() {
-            self.objects.cq(cq)?;
-        }
-        if let Some(srq) = srq
-            && self.objects.srq(srq)?.xrc.is_some()
-        {
-            return Err(libc::EINVAL);
-        }
-        let flags: u32 = inputs.typed(attr::FLAGS)?;
-        let asked: ioctl::QpCap = inputs.typed(attr::CAP)?;
-        if !receives && asked.max_recv_wr != 0 || !sends && asked.max_send_wr != 0 {
-            return Err(libc::EINVAL);
-        }
-        let mut cap = grant(device, asked)?;
-        let mut driver = rxe::CreateQpResp::default();
-        let mut send_ring = None;
-        if sends {
-            let (ring, mi) = self.new_ring(file, cap.max_send_wr, send_element(&cap))?;
-            cap.max_send_wr = ring.depth();
-            (send_ring, driver.sq_mi) = (Some(ring), mi);
-        }
-        let mut recv_ring = None;
-        if receives && srq.is_none() {
-            let (ring, mi) = self.new_ring(file, cap.max_recv_wr, recv_element(&cap))?;
-            cap.max_recv_wr = ring.depth();
-            (recv_ring, driver.rq_mi) = (Some(ring), mi);
-        }
-        let number = self.objects.next_number();
-        let attr_set = uverbs::QueryQpResp {
-            max_send_wr: cap.max_send_wr,
-            max_recv_wr: cap.max_recv_wr,
-            max_send_sge: cap.max_send_sge,
-            max_recv_sge: cap.max_recv_sge,
-            max_inline_data: cap.max_inline_data,
-            ..Default::default()
-        };
-        let qp = Qp {
-            kind,
-            pd,
-            send_cq,
-            recv_cq,
-            srq,
-            xrcd,
-            send_ring,
-            recv_ring,
-            groups: Vec::new(),
-            attr: attr_set,
-            number,
-            state: QpState::RESET,
-            peer: 0,
-            signals_all: flags & uverbs::QpCreateFlags::SQ_SIG_ALL.bits() != 0,
-            is_kicked: false,
-        };
-        let handle = self.objects.insert(file, Object::Qp(Box::new(qp)));
-        let mut answers = Answers(attrs);
-        answers.put(attr::RESP_CAP, &cap)?;
-        answers.put(attr::RESP_QP_NUM, &number)?;
-        answers.put(ioctl::UHW_OUT, &driver)?;
-        answers.put_handle(attr::HANDLE, handle)
-    }
-
-    fn new_ring(
-        &mut self,
-        file: FileId,
-        entries: u32,
-        element: usize,
-    ) -> Outcome<(Ring, MmapInfo)> {
-        Ring::new(&mut self.memory, &mut self.script, file, entries, element)
-    }
-
-    fn modify_qp(&mut self, file: FileId, request: &uverbs::ModifyQp) -> Outcome {
-        let ports = self.device_of(file)?.ports;
-        let qp = self.objects.qp((file, request.qp_handle))?;
-        let mask = QpAttrMask::from_bits_retain(request.attr_mask);
-        let target = QpState(request.qp_state);
-        let needed = needed(qp.kind, qp.state, target).ok_or(libc::EINVAL)?;
-        // A queue pair for datagrams has no peer of its own.
-        let superfluous = match qp.kind {
-            uverbs::QpType::UD => QpAttrMask::AV | QpAttrMask::DEST_QPN | QpAttrMask::ACCESS_FLAGS,
-            _ => QpAttrMask::QKEY,
-        };
-        if !mask.contains(needed | QpAttrMask::STATE) || mask.intersects(superfluous) {
-            return Err(libc::EINVAL);
-        }
-        if mask.contains(QpAttrMask::PORT) && !(1..=ports).contains(&request.port_num) {
-            return Err(libc::EINVAL);
-        }
-        if mask.contains(QpAttrMask::DEST_QPN) {
-            qp.peer = request.dest_qp_num;
-        }
-        note_attributes(&mut qp.attr, mask, request);
-        qp.state = target;
-        if target == QpState::ERR {
-            self.flush_receives((file, request.qp_handle));
-            self.kick((file, request.qp_handle));
-        }
-        Ok(())
-    }
-
-    fn query_qp(
-        &mut self,
-        file: FileId,
-        request: &uverbs::QueryQp,
-        answer: &mut Answer,
-    ) -> Outcome {
-        let qp = self.objects.qp((file, request.qp_handle))?;
-        let (state, mut response) = (qp.state, qp.attr);
-        (response.qp_state, response.cur_qp_state) = (state.0, state.0);
-        answer.put(&response)
     }
 
     fn destroy(&mut self, file: FileId, object: u16, attrs: &mut [Attr<'_>]) -> Outcome {
@@ -530,35 +249,15 @@ impl World {
             self.remove_object(id);
         }
     }
-
-    /// Puts an event on a completion queue's channel, if the queue is armed for it.
-    pub(super) fn notify(&mut self, id: ObjectId, is_solicited: bool) {
-        let Ok(cq) = self.objects.cq(id) else { return };
-        let wanted = match cq.armed {
-            Some(Armed::Any) => true,
-            Some(Armed::Solicited) => is_solicited,
-            None => false,
-        };
-        let Some(channel) = cq.channel.filter(|_| wanted) else {
-            return;
-        };
-        cq.armed = None;
-        cq.events += 1;
-        let token = cq.token;
-        if let Kind::Completions(tokens) = self.files.kind_mut(channel) {
-            tokens.push_back(token);
-            self.files.signal(channel);
-        }
-    }
 }
 
 const QUERY_DEVICE_EX: u32 = uverbs::ExCommand::QUERY_DEVICE.0 | uverbs::CMD_FLAG_EXTENDED;
 
 /// The bytes of an answer to a write command.
-struct Answer(Vec<u8>);
+pub(super) struct Answer(Vec<u8>);
 
 impl Answer {
-    fn put<T: IntoBytes + Immutable>(&mut self, answer: &T) -> Outcome {
+    pub(super) fn put<T: IntoBytes + Immutable>(&mut self, answer: &T) -> Outcome {
         self.0.extend(answer.as_bytes());
         Ok(())
     }
@@ -578,92 +277,6 @@ fn is_allowed_after_removal((object, method): (u16, u16)) -> bool {
         }
         _ => false,
     }
-}
-
-/// The attributes that a transition needs; `None` where there is no transition.
-fn needed(kind: uverbs::QpType, from: QpState, to: QpState) -> Option<QpAttrMask> {
-    use QpAttrMask as A;
-    use QpState as S;
-    let is_reliable = !matches!(kind, uverbs::QpType::UC | uverbs::QpType::UD);
-    let mut init = A::PKEY_INDEX | A::PORT | A::ACCESS_FLAGS;
-    let mut rtr = A::AV | A::PATH_MTU | A::DEST_QPN | A::RQ_PSN;
-    let mut rts = A::SQ_PSN;
-    if is_reliable {
-        rtr |= A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER;
-        rts |= A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC;
-    }
-    if kind == uverbs::QpType::UD {
-        (init, rtr) = (A::PKEY_INDEX | A::PORT | A::QKEY, A::empty());
-    }
-    match (from, to) {
-        (_, S::RESET | S::ERR) | (S::INIT, S::INIT) | (S::RTS, S::RTS) => Some(A::empty()),
-        (S::RESET, S::INIT) => Some(init),
-        (S::INIT, S::RTR) => Some(rtr),
-        (S::RTR, S::RTS) => Some(rts),
-        _ => None,
-    }
-}
-
-/// Keeps those attributes that a change sets.
-fn note_attributes(kept: &mut uverbs::QueryQpResp, mask: QpAttrMask, set: &uverbs::ModifyQp) {
-    use QpAttrMask as A;
-    let mut note = |bit, keep: &mut dyn FnMut(&mut uverbs::QueryQpResp)| {
-        if mask.contains(bit) {
-            keep(kept);
-        }
-    };
-    note(A::ACCESS_FLAGS, &mut |kept| {
-        kept.qp_access_flags = set.qp_access_flags
-    });
-    note(A::PKEY_INDEX, &mut |kept| kept.pkey_index = set.pkey_index);
-    note(A::PORT, &mut |kept| kept.port_num = set.port_num);
-    note(A::QKEY, &mut |kept| kept.qkey = set.qkey);
-    note(A::AV, &mut |kept| kept.dest = set.dest);
-    note(A::PATH_MTU, &mut |kept| kept.path_mtu = set.path_mtu);
-    note(A::DEST_QPN, &mut |kept| kept.dest_qp_num = set.dest_qp_num);
-    note(A::RQ_PSN, &mut |kept| kept.rq_psn = set.rq_psn);
-    note(A::SQ_PSN, &mut |kept| kept.sq_psn = set.sq_psn);
-    note(A::TIMEOUT, &mut |kept| kept.timeout = set.timeout);
-    note(A::RETRY_CNT, &mut |kept| kept.retry_cnt = set.retry_cnt);
-    note(A::RNR_RETRY, &mut |kept| kept.rnr_retry = set.rnr_retry);
-    note(A::MIN_RNR_TIMER, &mut |kept| {
-        kept.min_rnr_timer = set.min_rnr_timer
-    });
-    note(A::MAX_QP_RD_ATOMIC, &mut |kept| {
-        kept.max_rd_atomic = set.max_rd_atomic
-    });
-    note(A::MAX_DEST_RD_ATOMIC, &mut |kept| {
-        kept.max_dest_rd_atomic = set.max_dest_rd_atomic;
-    });
-}
-
-fn is_multicast(gid: &[u8; 16]) -> bool {
-    std::net::Ipv6Addr::from(*gid).to_canonical().is_multicast()
-}
-
-/// What rxe makes of the sizes that were asked for.
-fn grant(device: &TwinDevice, mut cap: ioctl::QpCap) -> Outcome<ioctl::QpCap> {
-    let limits = device.attributes();
-    let too_much = cap.max_send_wr > limits.max_qp_wr
-        || cap.max_recv_wr > limits.max_qp_wr
-        || cap.max_send_sge > limits.max_sge
-        || cap.max_recv_sge > limits.max_sge
-        || cap.max_inline_data > 512;
-    if too_much {
-        return Err(libc::EINVAL);
-    }
-    let (sge, inline) = (cap.max_send_sge, cap.max_inline_data);
-    cap.max_send_sge = sge.max(inline / 16);
-    cap.max_inline_data = inline.max(sge * 16);
-    Ok(cap)
-}
-
-fn send_element(cap: &ioctl::QpCap) -> usize {
-    size_of::<rxe::SendWqe>() + cap.max_inline_data.max(cap.max_send_sge * 16) as usize
-}
-
-fn recv_element(cap: &ioctl::QpCap) -> usize {
-    size_of::<rxe::RecvWqe>() + cap.max_recv_sge as usize * 16
 }
 
 fn query_port(device: &TwinDevice, attrs: &mut [Attr<'_>]) -> Outcome {

@@ -1,20 +1,19 @@
 //! Carrying out posted requests: bytes move between the two queue pairs of a connection at the
 //! doorbell, and completions appear.
 
-use std::net::Ipv6Addr;
 use std::ptr::{self, NonNull};
 
 use rdmacm_kernel_abi::rxe;
 use rdmacm_kernel_abi::uverbs::{self, QpState, QpType, WcFlags, WcOpcode, WcStatus, WrOpcode};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::objects::{Mr, ObjectId, Qp};
+use super::objects::{Mr, ObjectId};
 use super::ring::Pushed;
 
 use super::{Outcome, World};
 
 /// A request of the program's, read out of the send ring.
-struct Request {
+pub(super) struct Request {
     wr_id: u64,
     opcode: WrOpcode,
     flags: uverbs::SendFlags,
@@ -22,7 +21,7 @@ struct Request {
     remote: u64,
     rkey: u32,
     /// Where it goes, if it is a datagram.
-    datagram: rxe::SendWrUd,
+    pub datagram: rxe::SendWrUd,
     /// Number of the queue pair that it was posted to.
     sender: u32,
     data: Data,
@@ -34,13 +33,13 @@ enum Data {
 }
 
 /// A receive of the program's.
-struct Receive {
-    wr_id: u64,
-    segments: Vec<rxe::Sge>,
+pub(super) struct Receive {
+    pub wr_id: u64,
+    pub segments: Vec<rxe::Sge>,
 }
 
 /// How a request ended.
-enum Verdict {
+pub(super) enum Verdict {
     Done(u32),
     /// The peer is not ready; the request stays where it is.
     Wait,
@@ -173,54 +172,6 @@ impl World {
         Verdict::Done(length)
     }
 
-    /// Delivers a datagram to whoever can take it; it is sent in any case.
-    fn send_datagram(&mut self, id: ObjectId, request: &Request) -> Verdict {
-        let Some(bytes) = self.gather(id, request) else {
-            return Verdict::Failed(WcStatus::LOC_PROT_ERR);
-        };
-        let pd = self.objects.qp(id).ok().and_then(|qp| qp.pd);
-        let handle = self.objects.ah_of_number(request.datagram.ah_num);
-        let Some(attr) = handle.filter(|ah| Some(ah.pd) == pd).map(|ah| ah.attr) else {
-            self.violation("a datagram names an address handle that is not there");
-            return Verdict::Failed(WcStatus::LOC_QP_OP_ERR);
-        };
-        let length = bytes.len() as u32;
-        let from = self.device_of(id.0).map(|device| device.gids());
-        let from = from.unwrap_or_default();
-        let from = from.get(usize::from(attr.grh.sgid_index));
-        let grh = header(
-            &attr,
-            from.map_or([0; 16], |own| zerocopy::transmute!(own.gid)),
-        );
-        let message = [grh.as_slice(), &bytes].concat();
-        for receiver in self.receivers(&request.datagram, &attr) {
-            let Some(receive) = self.take_receive(receiver) else {
-                continue;
-            };
-            if self.scatter(receiver, &receive.segments, &message) {
-                let opcode = WcOpcode::RECV;
-                self.finish_receive(receiver, request, receive.wr_id, opcode, length + 40);
-            } else {
-                self.finish_failed_receive(receiver, receive.wr_id, WcStatus::LOC_LEN_ERR);
-            }
-        }
-        Verdict::Done(length)
-    }
-
-    /// The queue pairs that take a datagram: the one that is named, or those in its group.
-    fn receivers(&self, to: &rxe::SendWrUd, attr: &uverbs::AhAttr) -> Vec<ObjectId> {
-        let takes = |qp: &Qp| {
-            let is_named = match to.remote_qpn {
-                MULTICAST_QP => qp.groups.iter().any(|(gid, _)| *gid == attr.grh.dgid),
-                number => qp.number == number,
-            };
-            let receives = [QpState::RTR, QpState::RTS].contains(&qp.state);
-            is_named && receives && qp.kind == QpType::UD && qp.attr.qkey == to.remote_qkey
-        };
-        let qps = self.objects.qps();
-        qps.filter(|(_, qp)| takes(qp)).map(|(id, _)| id).collect()
-    }
-
     fn write(&mut self, id: ObjectId, peer: ObjectId, request: &Request) -> Verdict {
         let Some(bytes) = self.gather(id, request) else {
             return Verdict::Failed(WcStatus::LOC_PROT_ERR);
@@ -250,7 +201,7 @@ impl World {
     }
 
     /// The bytes of a request, if the queue pair may read them.
-    fn gather(&mut self, id: ObjectId, request: &Request) -> Option<Vec<u8>> {
+    pub(super) fn gather(&mut self, id: ObjectId, request: &Request) -> Option<Vec<u8>> {
         let segments = match &request.data {
             Data::Inline(bytes) => return Some(bytes.clone()),
             Data::Segments(segments) => segments,
@@ -266,7 +217,12 @@ impl World {
     }
 
     /// Puts bytes into segments. False when they do not fit or may not be written.
-    fn scatter(&mut self, id: ObjectId, segments: &[rxe::Sge], mut bytes: &[u8]) -> bool {
+    pub(super) fn scatter(
+        &mut self,
+        id: ObjectId,
+        segments: &[rxe::Sge],
+        mut bytes: &[u8],
+    ) -> bool {
         for segment in segments {
             let (now, later) = bytes.split_at(bytes.len().min(segment.length as usize));
             if !now.is_empty() && !self.allows(id, segment, Access::LocalWrite) {
@@ -303,7 +259,7 @@ impl World {
         is_mapped
     }
 
-    fn take_receive(&mut self, id: ObjectId) -> Option<Receive> {
+    pub(super) fn take_receive(&mut self, id: ObjectId) -> Option<Receive> {
         let qp = self.objects.qp(id).ok()?;
         let ring = match qp.srq {
             Some(srq) => &mut self.objects.srq(srq).ok()?.ring,
@@ -354,7 +310,7 @@ impl World {
         }
     }
 
-    fn finish_receive(
+    pub(super) fn finish_receive(
         &mut self,
         id: ObjectId,
         request: &Request,
@@ -378,7 +334,7 @@ impl World {
         );
     }
 
-    fn finish_failed_receive(&mut self, id: ObjectId, wr_id: u64, status: WcStatus) {
+    pub(super) fn finish_failed_receive(&mut self, id: ObjectId, wr_id: u64, status: WcStatus) {
         let Ok(qp) = self.objects.qp(id) else { return };
         let (cq, number) = (qp.recv_cq, qp.number);
         self.complete(cq, &completion(wr_id, number, status), true);
@@ -502,27 +458,6 @@ impl Receive {
 /// Whether the fields that the kernel counts in are those of a request not yet begun.
 fn is_new(dma: &rxe::DmaInfo, length: u32) -> bool {
     (dma.length, dma.resid, dma.cur_sge, dma.sge_offset) == (length, length, 0, 0)
-}
-
-/// The number that all queue pairs of a multicast group have besides their own.
-const MULTICAST_QP: u32 = 0xff_ffff;
-
-/// What rxe puts in front of a datagram: the IPv6 header, or an IPv4 one behind nothing.
-fn header(attr: &uverbs::AhAttr, from: [u8; 16]) -> [u8; 40] {
-    let to = attr.grh.dgid;
-    let mut header = [0; 40];
-    if Ipv6Addr::from(to).to_ipv4_mapped().is_some() {
-        header[20..22].copy_from_slice(&[0x45, attr.grh.traffic_class]);
-        header[32..36].copy_from_slice(&from[12..]);
-        header[36..].copy_from_slice(&to[12..]);
-    } else {
-        let class = u32::from(attr.grh.traffic_class) << 20;
-        let first = 6 << 28 | class | attr.grh.flow_label;
-        header[..4].copy_from_slice(&first.to_be_bytes());
-        header[8..24].copy_from_slice(&from);
-        header[24..].copy_from_slice(&to);
-    }
-    header
 }
 
 fn completion(wr_id: u64, qp_num: u32, status: WcStatus) -> uverbs::Wc {

@@ -1,13 +1,14 @@
 //! Queue pairs that the program itself moves from state to state, without an id.
 
 use rdmacm::{
-    Access, CompletionStatus, Context, Cq, ErrorKind, Path, Pd, PostError, Qp, QpAttr, QpModify,
-    QpState, Result,
+    Access, CompletionStatus, Context, Cq, ErrorKind, Pd, PostError, Qp, QpAttr, QpModify, QpState,
+    Result,
 };
 
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
 use crate::pair::{assert_holds, next_completion, pattern};
+use crate::verbs::own_path;
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -125,25 +126,6 @@ fn to_rts_without_retries() -> QpModify {
         .timeout(14)
         .rnr_retry_count(6)
         .initiator_depth(1)
-}
-
-/// F66: the GID that stands for the address under test, whatever its index is.
-fn own_path(context: &Context) -> Result<Path> {
-    let gids = context.gids()?;
-    let own = gids
-        .iter()
-        .find(|entry| entry.gid.to_ip() == environment::addr());
-    let own = own.expect("the address under test has a GID");
-    Ok(Path {
-        gid: own.gid,
-        source_gid_index: own.index as u8,
-        port: own.port,
-        hop_limit: 64,
-        traffic_class: 0,
-        flow_label: 0,
-        service_level: 0,
-        lid: 0,
-    })
 }
 
 fn a_queue_pair_connected_to_itself() -> TestResult {

@@ -43,6 +43,9 @@ fn a_neighbour_with_a_new_link_address() -> TestResult {
             other => break assert_eq!(other, "DISCONNECTED"),
         }
     }
+    if Host::own() == Host::A {
+        end.id.disconnect()?;
+    }
     link.meet("disconnected")?;
     Ok(Outcome::Pass)
 }

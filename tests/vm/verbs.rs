@@ -1,0 +1,102 @@
+//! Verbs without the connection manager, on the kernel's own rxe.
+
+mod datagrams;
+mod multicast;
+mod queries;
+mod shared_queues;
+
+use std::net::IpAddr;
+
+use rdmacm::{
+    Access, Completion, Context, Cq, Path, Pd, Qp, QpAttr, QpModify, QpState, QpType, Result,
+};
+
+use crate::environment;
+use crate::harness::Test;
+use crate::pair::next_completion;
+
+/// The tests of these modules.
+pub fn tests() -> Vec<Test> {
+    [
+        datagrams::tests(),
+        multicast::tests(),
+        queries::tests(),
+        shared_queues::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The way from the address under test to itself.
+pub fn own_path(context: &Context) -> Result<Path> {
+    path_of(context, environment::addr())
+}
+
+/// The way from an own address to itself. F66: its GID, whatever index that has.
+fn path_of(context: &Context, address: IpAddr) -> Result<Path> {
+    let gids = context.gids()?;
+    let own = gids.iter().find(|entry| entry.gid.to_ip() == address);
+    let own = own.expect("the address under test has a GID");
+    Ok(Path {
+        gid: own.gid,
+        source_gid_index: own.index as u8,
+        port: own.port,
+        hop_limit: 64,
+        traffic_class: 0,
+        flow_label: 0,
+        service_level: 0,
+        lid: 0,
+    })
+}
+
+/// A completion queue of its own channel, to wait at.
+fn queue(context: &Context, entries: u32) -> Result<Cq> {
+    let channel = context.completion_channel()?;
+    context.completion_queue(entries).channel(&channel).build()
+}
+
+/// The next completion, which must be one of success.
+fn next_success(cq: &mut Cq) -> Result<Completion> {
+    let completion = next_completion(cq)?;
+    completion.result()?;
+    Ok(completion)
+}
+
+/// The queue key of the datagrams here.
+const QKEY: u32 = 0x1234_5678;
+
+/// A queue pair for datagrams that can send, with a completion queue of its own.
+fn datagram_qp(pd: &Pd) -> Result<(Qp, Cq)> {
+    let cq = queue(pd.context(), 64)?;
+    let attr = QpAttr::new(pd).qp_type(QpType::Ud).max_inline_data(64);
+    let qp = pd.create_qp(&attr.send_cq(&cq).recv_cq(&cq))?;
+    qp.modify(&QpModify::to(QpState::Init).port(1).pkey_index(0).qkey(QKEY))?;
+    qp.modify(&QpModify::to(QpState::Rtr))?;
+    qp.modify(&QpModify::to(QpState::Rts).send_psn(0))?;
+    Ok((qp, cq))
+}
+
+/// Connects a queue pair of type RC or UC with another on the same device.
+fn connect(qp: &Qp, peer: &Qp, path: Path) -> Result<()> {
+    let is_reliable = qp.qp_type() == QpType::Rc;
+    let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let init = QpModify::to(QpState::Init).port(path.port);
+    qp.modify(&init.pkey_index(0).access(access))?;
+    let mut rtr = QpModify::to(QpState::Rtr)
+        .path(path)
+        .path_mtu(rdmacm::Mtu::from_bytes(1024).expect("there is such an MTU"))
+        .remote_qp_num(peer.number())
+        .receive_psn(1);
+    let mut rts = QpModify::to(QpState::Rts).send_psn(1);
+    if is_reliable {
+        rtr = rtr.responder_resources(3).min_rnr_timer(12);
+        rts = rts
+            .timeout(14)
+            .retry_count(6)
+            .rnr_retry_count(5)
+            .initiator_depth(2);
+    }
+    qp.modify(&rtr)?;
+    qp.modify(&rts)
+}
