@@ -156,7 +156,7 @@ fn datagrams_and_their_listener_end() -> TestResult {
     });
     let mut id = resolved(PortSpace::Udp, address)?;
     id.connect(&ConnParam::new())?;
-    let peer = id.datagram().expect("the peer told its queue pair").clone();
+    let peer = *id.datagram().expect("the peer told its queue pair");
     let handle = id.protection_domain()?.address_handle(&peer.path)?;
     let mut outbox = id.alloc(64)?;
     outbox.write(0, b"datagram")?;
