@@ -20,7 +20,7 @@ pub fn tests() -> Vec<Test> {
 
 /// F92, F93.
 fn first_use_of_everything() -> TestResult {
-    for _ in 0..super::times(100) {
+    for _ in 0..super::times(50) {
         let mut program = Command::new("/proc/self/exe");
         let output = program.arg("first_use_of_everything").output()?;
         let printed = String::from_utf8_lossy(&output.stderr);
