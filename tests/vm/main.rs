@@ -64,10 +64,11 @@ fn tests() -> Vec<Test> {
         teardown::tests(),
         faults::tests(),
         field_reports::tests(),
-        endurance::tests(),
         counts::tests(),
         multicast::tests(),
         interop::tests(),
+        // Loads modules again.
+        endurance::tests(),
     ]
     .into_iter()
     .flatten()
