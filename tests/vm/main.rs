@@ -25,6 +25,7 @@ mod raw_cm;
 mod sample;
 mod self_test;
 mod subcommands;
+mod sync_ids;
 mod teardown;
 mod trace_command;
 mod tracer;
@@ -57,6 +58,7 @@ fn tests() -> Vec<Test> {
         verbs::tests(),
         addr_info::tests(),
         ibacm::tests(),
+        sync_ids::tests(),
         bad_situations::tests(),
         teardown::tests(),
         faults::tests(),
