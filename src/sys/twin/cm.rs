@@ -140,7 +140,10 @@ impl World {
     ) -> Outcome {
         let (header, body) = written.request.split_at(size_of::<ucma::CommandHeader>());
         let announced = u16::from_ne_bytes([header[4], header[5]]);
-        if usize::from(announced) != body.len() {
+        let room = u16::from_ne_bytes([header[6], header[7]]);
+        let given = written.response.as_ref().map_or(0, |(_, room)| room.len());
+        if usize::from(announced) != body.len() || usize::from(room) != given {
+            self.violation(format!("{command:?} announces other sizes than it has"));
             return Err(libc::EINVAL);
         }
         let mut answer = Answer {
@@ -204,7 +207,8 @@ impl World {
         answer.check(offset_of!(ucma::DestroyId, response))?;
         let connected = self.ids.on_file(file, request.id)?.qp_num;
         let owned = self.owned_qps.get(&request.id).copied();
-        let is_its = |number: u32| number == connected || Some(number) == owned;
+        let is_programs = self.programs_qps.contains(&connected);
+        let is_its = |number: u32| number == connected && !is_programs || Some(number) == owned;
         let has_qp = self.objects.qps().any(|(_, qp)| is_its(qp.number));
         if has_qp {
             self.violation("an id was destroyed before its queue pair");

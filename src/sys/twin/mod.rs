@@ -87,6 +87,8 @@ struct World {
     objects: Objects,
     /// The queue pair's number by the handle of the id that a test says owns it.
     owned_qps: BTreeMap<u32, u32>,
+    /// Numbers of queue pairs that the program connects by hand, and destroys when it likes.
+    programs_qps: Vec<u32>,
     /// Things that no correct program does.
     violations: Vec<String>,
     /// Rings that belong to no object.
@@ -132,6 +134,7 @@ impl Twin {
             is_old: false,
             objects: Objects::default(),
             owned_qps: BTreeMap::new(),
+            programs_qps: Vec::new(),
             violations: Vec::new(),
             loose_rings: Vec::new(),
             reclaimed: Vec::new(),
@@ -261,6 +264,11 @@ impl Twin {
     /// destroying the id first is then a violation. Known anyway once the id connects.
     pub(crate) fn note_owner(&self, id: u32, qp_num: u32) {
         self.world().owned_qps.insert(id, qp_num);
+    }
+
+    /// Notes that a queue pair, given its number, belongs to no id, though one connects it.
+    pub(crate) fn note_programs_own(&self, qp_num: u32) {
+        self.world().programs_qps.push(qp_num);
     }
 
     /// Removes the node of the connection manager, and its entry in sysfs where the module is to
