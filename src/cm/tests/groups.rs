@@ -10,6 +10,7 @@ use rdmacm_kernel_abi::uverbs;
 
 use super::datagrams::{furnish, resolve_addr};
 use super::pair::{expect, refused_first};
+use crate::cm::multicast::is_known;
 use crate::cm::{Address, CmId, Event, EventChannel, Membership, PortSpace, Status};
 use crate::error::{ErrorKind, Result};
 use crate::sys::twin::{Call, DESTROY_QP, Twin};
@@ -249,10 +250,16 @@ fn events_of_unknown_groups_are_dropped() {
     let mut stale = 0;
     twin.inject_for_group(0, EventType::MULTICAST_ERROR, |event| stale = event.uid);
     expect(&member.channel, "MULTICAST_ERROR").unwrap();
+    assert!(is_known(stale));
     member.id.leave_multicast(GROUPS[0]).unwrap();
+    assert!(!is_known(stale));
     member.join(GROUPS[0]).unwrap();
     twin.inject_for_group(0, EventType::MULTICAST_ERROR, |event| event.uid = stale);
     assert!(member.channel.try_next_event().unwrap().is_none());
+    twin.inject_for_group(0, EventType::MULTICAST_ERROR, |event| stale = event.uid);
+    assert!(is_known(stale));
+    member.id.destroy().unwrap();
+    assert!(!is_known(stale));
     drop(member);
     twin.assert_clean();
 }

@@ -2,6 +2,7 @@
 
 mod closing;
 mod datagrams;
+mod ending;
 mod faults;
 // Miri has no fork.
 #[cfg(not(miri))]
@@ -16,4 +17,5 @@ mod pair;
 mod random;
 mod requests;
 mod teardown;
+mod threads;
 mod xrc;
