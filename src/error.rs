@@ -173,6 +173,7 @@ impl Error {
     }
 
     /// The kernel's error number, positive, if the kernel reported one.
+    #[doc(alias = "rdma_seterrno")]
     pub fn errno(&self) -> Option<i32> {
         self.errno
     }
@@ -193,11 +194,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.operation)?;
         if let Some(errno) = self.errno {
-            write!(
-                f,
-                "{} (errno {errno}): ",
-                nix::errno::Errno::from_raw(errno).desc()
-            )?;
+            write!(f, "{} (errno {errno}): ", name(errno))?;
         }
         f.write_str(&self.explanation)
     }
@@ -232,6 +229,18 @@ impl From<Error> for io::Error {
     }
 }
 
+/// The kernel's own number for what it does not support, which the C library has no name for. It
+/// gets out by mistake.
+pub(crate) const ENOTSUPP: i32 = 524;
+
+/// An errno in the words of the C library.
+fn name(errno: i32) -> &'static str {
+    match errno {
+        ENOTSUPP => "Operation not supported by the kernel",
+        errno => nix::errno::Errno::from_raw(errno).desc(),
+    }
+}
+
 /// What an errno means when the operation has nothing more exact to say.
 fn general_meaning(errno: i32) -> (ErrorKind, &'static str) {
     match errno {
@@ -254,7 +263,7 @@ fn general_meaning(errno: i32) -> (ErrorKind, &'static str) {
             ErrorKind::TimedOut,
             "the kernel gave up waiting for the peer",
         ),
-        libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT | libc::ENOTTY => (
+        libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT | libc::ENOTTY | ENOTSUPP => (
             ErrorKind::NotSupported,
             "the kernel or the device does not support this",
         ),

@@ -11,7 +11,8 @@
 //!   [`Pd`], [`Buffer`], [`Cq`] and [`Qp`] beside them.
 //! * [`devices`] lists the RDMA devices; a [`Context`] is an open one.
 //!
-//! Items carry the names of their C counterparts: search for `rdma_connect`.
+//! Items carry the names of their C counterparts: search for `rdma_connect`. [`c_names`] is the
+//! whole table.
 //!
 //! # What holds everywhere
 //!
@@ -58,6 +59,9 @@ pub use verbs::{
     Mr, Path, Pd, Qp, QpAttr, QpCapabilities, QpInfo, QpModify, QpState, ReadBuilder, RecvHalf,
     RequestBuilder, SendHalf, Srq, SrqAttr, SrqInfo, Xrcd,
 };
+
+#[doc = include_str!("../docs/c-names.md")]
+pub mod c_names {}
 
 #[cfg(doctest)]
 mod misuse;

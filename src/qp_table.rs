@@ -202,9 +202,13 @@ impl QpEntry {
     pub(crate) fn destroy(&self) -> Result<bool> {
         // Held to the end, so that no group is added meanwhile.
         let mut groups = self.groups();
-        // A group that stays makes the kernel refuse the destroy, which is told.
         self.detach_from_all(&mut groups);
-        let destroyed = self.object.destroy()?;
+        let destroyed = self.object.destroy().map_err(|error| match groups.len() {
+            0 => error,
+            count => error.because(format!(
+                "the kernel does not let the queue pair leave {count} multicast group(s); try again"
+            )),
+        })?;
         groups.clear();
         self.state.store(Self::DESTROYED, Ordering::Relaxed);
         Ok(destroyed)

@@ -50,6 +50,7 @@ impl EventChannel {
     ///
     /// When the kernel has no connection manager, its node is missing, or may not be used; the
     /// text tells which.
+    #[doc(alias = "rdma_create_event_channel")]
     pub fn open() -> Result<Self> {
         Self::open_on(Registry::of_this_machine())
     }
@@ -163,6 +164,7 @@ impl EventChannel {
     ///
     /// When the kernel refuses the read. When a new connection could not be taken over, for want of
     /// memory or descriptors; its peer is rejected, and the channel goes on.
+    #[doc(alias = "rdma_get_cm_event")]
     pub fn try_next_event(&self) -> Result<Option<Event>> {
         self.check_open("next_event")?;
         loop {

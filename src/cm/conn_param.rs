@@ -65,12 +65,14 @@ impl ConnParam {
     }
 
     /// Reads and atomics of the peer that are answered at a time. 0 means none at all.
+    #[doc(alias = "RDMA_MAX_RESP_RES")]
     pub fn responder_resources(mut self, operations: u8) -> Self {
         self.responder_resources = Some(operations);
         self
     }
 
     /// Reads and atomics of ours under way at a time. 0 means none at all.
+    #[doc(alias = "RDMA_MAX_INIT_DEPTH")]
     pub fn initiator_depth(mut self, operations: u8) -> Self {
         self.initiator_depth = Some(operations);
         self

@@ -10,47 +10,62 @@ use crate::error::{Error, ErrorKind};
 ///
 /// There is nothing to acknowledge: an event may be kept or dropped at any time, and no call waits
 /// for that.
-#[doc(alias("rdma_cm_event", "rdma_cm_event_type"))]
+#[doc(alias("rdma_cm_event", "rdma_cm_event_type", "rdma_ack_cm_event"))]
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
     /// The address was resolved and the id has a device (`ADDR_RESOLVED`).
+    #[doc(alias = "RDMA_CM_EVENT_ADDR_RESOLVED")]
     AddressResolved(IdEvent),
     /// The address could not be resolved, or no RDMA device leads there (`ADDR_ERROR`).
+    #[doc(alias = "RDMA_CM_EVENT_ADDR_ERROR")]
     AddressError(IdEvent),
     /// The route was resolved; the id can connect (`ROUTE_RESOLVED`).
+    #[doc(alias = "RDMA_CM_EVENT_ROUTE_RESOLVED")]
     RouteResolved(IdEvent),
     /// No route was found (`ROUTE_ERROR`).
+    #[doc(alias = "RDMA_CM_EVENT_ROUTE_ERROR")]
     RouteError(IdEvent),
     /// A peer wants to connect to a listening id (`CONNECT_REQUEST`).
+    #[doc(alias = "RDMA_CM_EVENT_CONNECT_REQUEST")]
     ConnectRequest(ConnectRequest),
     /// The peer accepted, and the id has no queue pair of its own: move the program's own to RTS
     /// ([`CmId::init_qp_attr`]) and finish with [`CmId::establish`], or destroy the id
     /// (`CONNECT_RESPONSE`).
+    #[doc(alias = "RDMA_CM_EVENT_CONNECT_RESPONSE")]
     ConnectResponse(IdEvent),
     /// Connecting failed on this side (`CONNECT_ERROR`).
+    #[doc(alias = "RDMA_CM_EVENT_CONNECT_ERROR")]
     ConnectError(IdEvent),
     /// The peer does not answer (`UNREACHABLE`). On an established id it can also mean that the
     /// peer's link address changed, after which the connection goes on.
+    #[doc(alias = "RDMA_CM_EVENT_UNREACHABLE")]
     Unreachable(IdEvent),
     /// The peer rejected the connection, or nobody listens there (`REJECTED`).
+    #[doc(alias = "RDMA_CM_EVENT_REJECTED")]
     Rejected(IdEvent),
     /// The connection is made; the queue pair can send (`ESTABLISHED`). For datagrams: the peer has
     /// told its queue pair ([`IdEvent::datagram`]), on the asking side only.
+    #[doc(alias = "RDMA_CM_EVENT_ESTABLISHED")]
     Established(IdEvent),
     /// The connection ended (`DISCONNECTED`). The queue pair is moved to the error state by
     /// [`CmId::disconnect`] only. A status says that the peer did not answer the disconnect.
+    #[doc(alias = "RDMA_CM_EVENT_DISCONNECTED")]
     Disconnected(IdEvent),
     /// The device was removed: destroy the id and all that was made on the device
     /// (`DEVICE_REMOVAL`). Kernels 6.1 and 6.12 may report the removal of an rxe device only when
     /// the last [`Context`](crate::Context) of it is closed.
+    #[doc(alias = "RDMA_CM_EVENT_DEVICE_REMOVAL")]
     DeviceRemoval(IdEvent),
     /// The network interface's address changed (`ADDR_CHANGE`).
+    #[doc(alias = "RDMA_CM_EVENT_ADDR_CHANGE")]
     AddressChange(IdEvent),
     /// The queue pair of a closed connection may be used again (`TIMEWAIT_EXIT`).
+    #[doc(alias = "RDMA_CM_EVENT_TIMEWAIT_EXIT")]
     TimewaitExit(IdEvent),
     /// The id has joined a multicast group (`MULTICAST_JOIN`). [`IdEvent::datagram`] has the way to
     /// the group. The id's queue pair is attached to it, if there is one that receives.
+    #[doc(alias = "RDMA_CM_EVENT_MULTICAST_JOIN")]
     MulticastJoined {
         /// The group, as it was given to [`CmId::join_multicast`].
         group: Address,
@@ -58,6 +73,7 @@ pub enum Event {
         event: IdEvent,
     },
     /// The id could not join a multicast group, or was thrown out of it (`MULTICAST_ERROR`).
+    #[doc(alias = "RDMA_CM_EVENT_MULTICAST_ERROR")]
     MulticastError {
         /// The group, as it was given to [`CmId::join_multicast`].
         group: Address,
@@ -66,10 +82,13 @@ pub enum Event {
     },
     /// The names were looked up: [`CmId::query_addrinfo`] has what was found
     /// (`ADDRINFO_RESOLVED`).
+    #[doc(alias("RDMA_CM_EVENT_ADDRINFO_RESOLVED", "RDMA_CM_EVENT_INTERNAL"))]
     AddrInfoResolved(IdEvent),
     /// The names could not be looked up (`ADDRINFO_ERROR`).
+    #[doc(alias = "RDMA_CM_EVENT_ADDRINFO_ERROR")]
     AddrInfoError(IdEvent),
     /// What [`CmId::write_user_event`] wrote (`USER`).
+    #[doc(alias = "RDMA_CM_EVENT_USER")]
     User {
         /// The argument that was given there.
         argument: u64,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{Address, CmId, PortSpace};
 use crate::device::{Registry, served_addresses};
-use crate::error::{Error, ErrorKind};
+use crate::error::{ENOTSUPP, Error, ErrorKind};
 use crate::sys::Kernel;
 
 pub(super) fn open_channel(kernel: &dyn Kernel, error: &io::Error) -> Error {
@@ -205,12 +205,9 @@ pub(super) fn needs_new_kernel(error: Error) -> Error {
     }
 }
 
-/// The kernel's own number for what it does not support, which libc has no name for.
-const ENOTSUPP: i32 = 524;
-
 pub(super) fn join_multicast(error: Error, group: &Address) -> Error {
     match error.errno() {
-        Some(ENOTSUPP) => error.of_kind(ErrorKind::NotSupported).because(format!(
+        Some(ENOTSUPP) => error.because(format!(
             "the kernel cannot join {group} on this device; RoCE has groups of IPv4 addresses only"
         )),
         _ => error,

@@ -26,6 +26,7 @@ const PORT_MASK: u64 = 0xffff;
 /// assert_eq!(address.port(), 7471);
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
+#[doc(alias = "rdma_addr")]
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Address {

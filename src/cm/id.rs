@@ -176,6 +176,11 @@ impl CmId {
         self.0.state().listening
     }
 
+    /// Whether a connection was asked for or accepted.
+    pub(crate) fn has_connected(&self) -> bool {
+        self.0.state().has_connected
+    }
+
     /// Whether the id exchanges datagrams with its peers, and has no connections.
     pub(super) fn is_datagram(&self) -> bool {
         self.0.qp_type == QpType::Ud

@@ -65,6 +65,9 @@ impl CmId {
     /// attached to the group; a queue pair that is made later, or that is not the id's, is attached
     /// with [`Qp::attach_multicast`](crate::Qp::attach_multicast).
     ///
+    /// The port is of no meaning for the group, but [`CmId::leave_multicast`] wants it as it was given
+    /// here. An id stays in its groups when its queue pair is destroyed; a new one is attached by hand.
+    ///
     /// An id can be in several groups. It leaves them with [`CmId::leave_multicast`], or when it is
     /// destroyed. RoCE has groups of IPv4 addresses only.
     ///

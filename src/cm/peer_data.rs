@@ -6,6 +6,7 @@ use super::conn_param::Offer;
 use crate::verbs::Path;
 
 /// What the peer said in its part of the connection's making.
+#[doc(alias = "rdma_conn_param")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionData {
@@ -85,6 +86,7 @@ pub struct DatagramPeer {
     /// Number of the queue pair there; 0xffffff is that of all members of a group.
     pub qp_num: u32,
     /// Key that its queue pair expects.
+    #[doc(alias = "RDMA_UDP_QKEY")]
     pub qkey: u32,
 }
 

@@ -10,13 +10,17 @@ use crate::fastpath::QpType;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PortSpace {
     /// Reliable connections, with ports as TCP has them (but apart from TCP's, except on iWARP).
+    #[doc(alias = "RDMA_PS_TCP")]
     Tcp,
     /// Datagrams, with ports of their own. A connect tells an address and a queue pair number; there
     /// is no connection, and no event when the peer goes away. Not on iWARP.
+    #[doc(alias = "RDMA_PS_UDP")]
     Udp,
     /// Datagrams to the multicast groups of IP over InfiniBand. On InfiniBand only.
+    #[doc(alias = "RDMA_PS_IPOIB")]
     Ipoib,
     /// InfiniBand services, addressed by service id, with any kind of queue pair.
+    #[doc(alias = "RDMA_PS_IB")]
     Ib,
 }
 

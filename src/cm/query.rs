@@ -24,6 +24,7 @@ impl CmId {
     /// # Errors
     ///
     /// An id without a device or a peer.
+    #[doc(alias = "rdma_ib_addr")]
     pub fn peer_ib_addr(&self) -> Result<IbAddress> {
         let answer = self.query_gids("peer_ib_addr")?;
         decode("peer_ib_addr", &answer.dst_addr)

@@ -43,7 +43,7 @@ use crate::error::{ErrorKind, Result};
 /// }
 /// # Ok::<(), rdmacm::Error>(())
 /// ```
-#[doc(alias("rdma_get_devices", "ibv_get_device_list"))]
+#[doc(alias("rdma_get_devices", "ibv_get_device_list", "rdma_free_devices"))]
 pub fn devices() -> Result<Vec<Device>> {
     discovery::list(Registry::of_this_machine())
 }

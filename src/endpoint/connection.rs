@@ -241,7 +241,7 @@ impl Connection {
     /// [`Settings::send_depth`](super::Settings::send_depth) may be signaled and not fetched: the
     /// completions of further ones are lost. Numbers from 2^62 on are taken.
     pub fn batch(&mut self) -> Batch<'_> {
-        self.send.batch()
+        self.send.batch().with_numbers_up_to(WAITED_FOR - 1)
     }
 
     /// Waits for the next completion of a batch's requests.

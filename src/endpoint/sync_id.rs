@@ -41,6 +41,7 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// id.disconnect()?;
 /// # Ok::<(), rdmacm::Error>(())
 /// ```
+#[doc(alias = "rdma_cm_id")]
 #[derive(Debug)]
 pub struct SyncId {
     // The id goes first, and takes its queue pair along.
@@ -55,8 +56,10 @@ pub struct SyncId {
     /// What the peer said last: its request, its answer or its rejection.
     connection: Option<ConnectionData>,
     datagram: Option<DatagramPeer>,
+    /// Whether the connection was made, so that its end will be reported.
+    is_connected: bool,
     /// Why the connection is over.
-    pub(super) ended: Option<&'static str>,
+    pub(super) ended: Option<(ErrorKind, &'static str)>,
 }
 
 impl SyncId {
@@ -129,6 +132,7 @@ impl SyncId {
     fn new(channel: EventChannel, id: CmId) -> Self {
         id.own_channel();
         Self {
+            is_connected: id.has_connected(),
             id,
             channel,
             timeout: None,
@@ -368,18 +372,19 @@ impl SyncId {
         self.id.reject(private_data)
     }
 
-    /// Ends the connection and waits until the peer has ended it as well. A connection that the
-    /// peer has ended is ended here without waiting.
+    /// Ends the connection and waits until the peer has ended it as well. It does not wait when the
+    /// peer ended it before, nor for a connection that was never made.
     ///
     /// # Errors
     ///
-    /// An id that never connected; a peer that does not answer: the connection is over all the
-    /// same.
+    /// An id that never asked for a connection nor accepted one; a peer that does not answer: the
+    /// connection is over all the same.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&mut self) -> Result<()> {
         self.id.disconnect()?;
-        let is_over = self.ended.is_some() || self.id.qp_type() == QpType::Ud;
-        if is_over {
+        // The kernel says nothing of the end of what never began.
+        let is_open = self.is_connected && self.ended.is_none();
+        if !is_open || self.id.qp_type() == QpType::Ud {
             return Ok(());
         }
         let event = self.wait("disconnect", |event| {
@@ -456,11 +461,22 @@ impl SyncId {
             }
             self.datagram = content.datagram().copied().or(self.datagram);
         }
-        match event {
-            Event::Disconnected(_) => self.ended = Some("the connection ended"),
-            Event::DeviceRemoval(_) => self.ended = Some("the RDMA device was removed"),
-            _ => {}
-        }
+        let ended = match event {
+            Event::Established(_) | Event::ConnectResponse(_) => {
+                self.is_connected = true;
+                return;
+            }
+            Event::Disconnected(_) => (ErrorKind::Disconnected, "the connection ended"),
+            Event::Rejected(_) => (ErrorKind::Rejected, "the connection was rejected"),
+            Event::ConnectError(_) => (ErrorKind::Disconnected, "the connection failed"),
+            // On a connection that is made it tells of a new link address.
+            Event::Unreachable(_) if !self.is_connected => {
+                (ErrorKind::Unreachable, "the peer did not answer")
+            }
+            Event::DeviceRemoval(_) => (ErrorKind::DeviceRemoved, "the RDMA device was removed"),
+            _ => return,
+        };
+        self.ended = Some(ended);
     }
 
     fn next(&self, operation: &'static str, deadline: Deadline) -> Result<Event> {

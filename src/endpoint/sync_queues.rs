@@ -1,8 +1,9 @@
 //! The queues of an id that waits, and what is posted to them.
 
+use std::os::fd::AsFd;
+
 use super::SyncId;
 use super::sync_id::explain;
-use crate::cm::{Event, Wake};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Completion, PostError, RemoteAddress, Segment, SendFlags};
 use crate::sys::Deadline;
@@ -109,9 +110,16 @@ impl SyncId {
     ///
     /// # Errors
     ///
-    /// `EBUSY` while the queue pair uses it.
+    /// While the id has its queue pair, which receives from it; when the kernel refuses.
     #[doc(alias = "rdma_destroy_srq")]
     pub fn destroy_srq(&mut self) -> Result<bool> {
+        if self.queues.srq.is_some() && self.queues.qp.is_some() {
+            return Err(Error::new(
+                "destroy_srq",
+                ErrorKind::InvalidState,
+                "the queue pair receives from it: destroy that first",
+            ));
+        }
         match self.queues.srq.take() {
             None => Ok(false),
             Some(srq) => srq.destroy().map(|()| true),
@@ -286,8 +294,10 @@ impl SyncId {
         choose: impl Fn(&mut Queues) -> &mut Option<Cq>,
     ) -> Result<Completion> {
         let deadline = Deadline::after(self.timeout);
-        let mut entries = [Completion::default()];
+        let mut entry = [Completion::default()];
         loop {
+            // Asked before the queue is polled: nothing completes after it.
+            let is_destroyed = self.queues.is_qp_destroyed();
             let cq = choose(&mut self.queues).as_mut().ok_or_else(|| {
                 Error::new(
                     operation,
@@ -295,19 +305,27 @@ impl SyncId {
                     "the id has no completion queue of its own for this",
                 )
             })?;
-            if let [completion] = cq.poll(&mut entries) {
-                return Ok(*completion);
+            // What came before the end is not lost.
+            if cq.poll_or_arm(&mut entry)? > 0 {
+                return Ok(entry[0]);
             }
-            if let Some(reason) = self.ended {
-                return Err(Error::new(operation, ErrorKind::Disconnected, reason));
+            if let Some((kind, reason)) = self.ended {
+                return Err(Error::new(operation, kind, reason));
             }
-            let channel = &self.channel;
-            let woken = channel
-                .wait_with(cq, &mut entries, deadline.remaining())
-                .map_err(|error| deadline.as_a_whole(operation, explain(operation, error)))?;
-            match woken {
-                Wake::Completions(completions) => return Ok(completions[0]),
-                Wake::Event => self.take_events(operation)?,
+            if is_destroyed {
+                let reason = "the queue pair was destroyed";
+                return Err(Error::new(operation, ErrorKind::Destroyed, reason));
+            }
+            let completions = cq.require_channel()?.as_fd();
+            let ready = self
+                .channel
+                .wait(operation, Some(completions), deadline)
+                .map_err(|error| explain(operation, error))?;
+            if ready.beside {
+                cq.take_event()?;
+            }
+            if ready.event {
+                self.take_events(operation)?;
             }
         }
     }
@@ -321,10 +339,16 @@ impl SyncId {
             .map_err(|error| explain(operation, error))?
         {
             self.note(&event);
-            if let Event::Rejected(_) = event {
-                return Err(event.into_error(operation));
-            }
         }
         Ok(())
+    }
+}
+
+impl Queues {
+    /// Another thread may have destroyed the queue pair, through the id.
+    fn is_qp_destroyed(&mut self) -> bool {
+        self.qp
+            .as_mut()
+            .is_some_and(|qp| qp.recv_half().is_destroyed())
     }
 }

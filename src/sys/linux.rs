@@ -8,6 +8,7 @@ use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollTimeout};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::socket::{MsgFlags, NetlinkAddr, sendto};
@@ -51,7 +52,7 @@ impl Kernel for Linux {
         if let Some((offset, buffer)) = indirect {
             put_address(request, offset, buffer.as_ptr() as u64);
         }
-        let written = nix::unistd::write(fd, request)?;
+        let written = nix::unistd::write(fd, request).map_err(with_any_errno)?;
         if written != request.len() {
             // The command was not carried out, whatever the count says.
             return Err(io::Error::from_raw_os_error(libc::ENODATA));
@@ -82,7 +83,7 @@ impl Kernel for Linux {
     }
 
     fn read(&self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(nix::unistd::read(fd, buffer)?)
+        nix::unistd::read(fd, buffer).map_err(with_any_errno)
     }
 
     fn set_nonblocking(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
@@ -159,6 +160,15 @@ impl Kernel for Linux {
     fn locked_memory_limit(&self) -> Option<u64> {
         let (soft, _hard) = getrlimit(Resource::RLIMIT_MEMLOCK).ok()?;
         (soft != RLIM_INFINITY).then_some(soft)
+    }
+}
+
+/// The error of the call just made. The kernel's drivers return numbers of their own as well, 524
+/// (ENOTSUPP) for one, and `nix` turns what it does not know into 0.
+fn with_any_errno(errno: Errno) -> io::Error {
+    match errno {
+        Errno::UnknownErrno => io::Error::last_os_error(),
+        known => known.into(),
     }
 }
 

@@ -52,7 +52,10 @@ impl SendHalf {
     pub fn batch(&mut self) -> Batch<'_> {
         // An earlier batch may have been forgotten instead of dropped.
         self.discard();
-        Batch { half: self }
+        Batch {
+            half: self,
+            numbers: u64::MAX,
+        }
     }
 
     /// How many requests can be outstanding; 0 without a send queue.
@@ -91,9 +94,17 @@ impl SendHalf {
 #[must_use = "a batch starts nothing until it is submitted"]
 pub struct Batch<'q> {
     half: &'q mut SendHalf,
+    /// The largest number that a request may have.
+    numbers: u64,
 }
 
 impl<'q> Batch<'q> {
+    /// Keeps larger numbers for a layer that marks its own requests with them.
+    pub(crate) fn with_numbers_up_to(mut self, numbers: u64) -> Self {
+        self.numbers = numbers;
+        self
+    }
+
     /// A message for the peer's next receive.
     #[doc(alias("rdma_post_send", "rdma_post_sendv", "ibv_wr_send"))]
     #[inline]
@@ -294,6 +305,10 @@ impl RequestBuilder<'_, '_> {
         let qp_type = *qp_type;
         if entry.is_inherited() {
             return Err(PostError::Inherited);
+        }
+        if self.wr_id > self.batch.numbers {
+            let wr_id = self.wr_id;
+            return Err(PostError::NumberTaken { wr_id });
         }
         if !qp_type.can(&self.operation) {
             return Err(PostError::WrongQpType { qp_type });

@@ -76,7 +76,7 @@ impl Pd {
     /// # Errors
     ///
     /// Sizes of 0 and beyond the device's.
-    #[doc(alias = "ibv_create_srq")]
+    #[doc(alias("ibv_create_srq", "rdma_create_srq", "rdma_create_srq_ex"))]
     pub fn create_srq(&self, attr: &SrqAttr) -> Result<Srq> {
         Srq::create(self, attr, None)
     }
@@ -87,7 +87,7 @@ impl Pd {
     /// # Errors
     ///
     /// As [`Pd::create_srq`]; objects of another device; a device without XRC, as rxe is.
-    #[doc(alias = "ibv_create_srq_ex")]
+    #[doc(alias("ibv_create_srq_ex", "rdma_create_srq_ex"))]
     pub fn create_xrc_srq(&self, attr: &SrqAttr, xrcd: &Xrcd, cq: &Cq) -> Result<Srq> {
         for (name, context) in [
             ("XRC domain", xrcd.context()),
@@ -229,7 +229,7 @@ impl Srq {
     /// # Errors
     ///
     /// `EBUSY` while a queue pair uses it; it is then destroyed after the last of them.
-    #[doc(alias = "ibv_destroy_srq")]
+    #[doc(alias("ibv_destroy_srq", "rdma_destroy_srq"))]
     pub fn destroy(self) -> Result<()> {
         self.object.destroy().map(drop)
     }

@@ -2,8 +2,8 @@
 //!
 //! Sync traffic, async traffic with the ACK timeout read back, a rejection with private data,
 //! multicast (plain, extended, leaving), a queue pair of the program's own, datagrams, RDMA read,
-//! RDMA write, and lookups by id. Multicast messages do not come back to their host over rxe: their
-//! delivery is tested between two hosts (`two_hosts`), joining and leaving in `multicast`.
+//! RDMA write, and lookups by id. Multicast has tests of its own, on one host (`multicast`) and
+//! between two (`two_hosts`).
 
 mod datagrams;
 mod lookups;

@@ -12,6 +12,7 @@ use rdmacm_kernel_abi::uverbs;
 use crate::connections::{self, EchoServer};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
+use crate::interop::matrix::Maker;
 use crate::programs::Program;
 use crate::tracer::{Event, Trace, Tracer};
 
@@ -26,7 +27,10 @@ const MOST_OF_A_CONNECTION: f64 = 22.0;
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
-    tests![counts_stay_within_their_limits: 120 s]
+    tests![
+        counts_stay_within_their_limits: 120 s,
+        cmtime_stays_within_the_limit: 200 s,
+    ]
 }
 
 fn counts_stay_within_their_limits() -> TestResult {
@@ -42,6 +46,26 @@ fn counts_stay_within_their_limits() -> TestResult {
         "{total} of a connection: {connection:?}"
     );
     assert_eq!(doorbells_of_32_sends()?, 1);
+    Ok(Outcome::Pass)
+}
+
+/// The whole client, beside the C program.
+fn cmtime_stays_within_the_limit() -> TestResult {
+    if !Maker::Rust.has("cmtime") {
+        return Ok(Outcome::Skip(format!(
+            "{} is not in the guest",
+            Maker::Rust.path("cmtime")
+        )));
+    }
+    let counts = |maker| per_connection(&|count| cmtime(maker, count));
+    let sum = |counts: &Counts| counts.values().sum::<f64>();
+    let (theirs, ours) = (counts(Maker::C)?, counts(Maker::Rust)?);
+    assert!(
+        sum(&ours) <= MOST_OF_A_CONNECTION,
+        "{:.1} of a connection: {ours:?}",
+        sum(&ours)
+    );
+    assert!(sum(&ours) < sum(&theirs), "{ours:?}, in C {theirs:?}");
     Ok(Outcome::Pass)
 }
 
@@ -175,6 +199,19 @@ fn c_connections(count: usize) -> Result<Trace, Box<dyn Error>> {
     let args = ["-s", &addr, "-b", &addr, "-p", port, "-c", &count];
     traced(
         Tracer::new("cmtime")
+            .args(args)
+            .timeout(Duration::from_secs(60)),
+    )
+}
+
+/// The program of that name, against a server of the same maker.
+fn cmtime(maker: Maker, count: usize) -> Result<Trace, Box<dyn Error>> {
+    let (program, addr) = (maker.path("cmtime"), environment::addr().to_string());
+    let _server = Program::serve(&program, 7483, &["-b", &addr])?;
+    let count = count.to_string();
+    let args = ["-s", &addr, "-p", "7483", "-c", &count];
+    traced(
+        Tracer::new(&program)
             .args(args)
             .timeout(Duration::from_secs(60)),
     )

@@ -5,6 +5,7 @@ mod concurrency;
 mod events;
 mod lifetime;
 pub mod processes;
+mod synchronous;
 
 use crate::harness::Test;
 
@@ -16,6 +17,7 @@ pub fn tests() -> Vec<Test> {
         concurrency::tests(),
         addresses::tests(),
         processes::tests(),
+        synchronous::tests(),
     ]
     .into_iter()
     .flatten()

@@ -17,6 +17,7 @@ mod field_reports;
 mod harness;
 mod ibacm;
 mod interop;
+mod multicast;
 mod pair;
 mod peers;
 mod programs;
@@ -24,6 +25,7 @@ mod raw_cm;
 mod sample;
 mod self_test;
 mod subcommands;
+mod sync_ids;
 mod teardown;
 mod trace_command;
 mod tracer;
@@ -56,11 +58,13 @@ fn tests() -> Vec<Test> {
         verbs::tests(),
         addr_info::tests(),
         ibacm::tests(),
+        sync_ids::tests(),
         bad_situations::tests(),
         teardown::tests(),
         faults::tests(),
         field_reports::tests(),
         counts::tests(),
+        multicast::tests(),
         interop::tests(),
     ]
     .into_iter()

@@ -5,6 +5,8 @@ mod multicast;
 mod queries;
 mod shared_queues;
 
+use std::net::IpAddr;
+
 use rdmacm::{
     Access, Completion, Context, Cq, Path, Pd, Qp, QpAttr, QpModify, QpState, QpType, Result,
 };
@@ -26,12 +28,15 @@ pub fn tests() -> Vec<Test> {
     .collect()
 }
 
-/// The way from the address under test to itself. F66: its GID, whatever index that has.
+/// The way from the address under test to itself.
 pub fn own_path(context: &Context) -> Result<Path> {
+    path_of(context, environment::addr())
+}
+
+/// The way from an own address to itself. F66: its GID, whatever index that has.
+fn path_of(context: &Context, address: IpAddr) -> Result<Path> {
     let gids = context.gids()?;
-    let own = gids
-        .iter()
-        .find(|entry| entry.gid.to_ip() == environment::addr());
+    let own = gids.iter().find(|entry| entry.gid.to_ip() == address);
     let own = own.expect("the address under test has a GID");
     Ok(Path {
         gid: own.gid,

@@ -42,7 +42,7 @@ pub enum AddressFamily {
 /// assert_eq!(found[0].source.unwrap().port(), 7471);
 /// # Ok::<(), rdmacm::Error>(())
 /// ```
-#[doc(alias("rdma_getaddrinfo", "rdma_freeaddrinfo"))]
+#[doc(alias("rdma_getaddrinfo", "rdma_freeaddrinfo", "rdma_addrinfo"))]
 #[derive(Debug, Clone, Default)]
 pub struct AddrInfoQuery {
     node: Option<String>,
@@ -157,6 +157,7 @@ impl AddrInfoQuery {
     /// [`Resolver`](crate::ErrorKind::Resolver) with the resolver's text and number when it finds
     /// nothing. A question for nothing, or with parts that contradict each other, is refused
     /// before anybody is asked.
+    #[doc(alias = "rdma_getaddrinfo")]
     pub fn resolve(&self) -> Result<Vec<AddrInfo>> {
         self.resolve_on(Registry::of_this_machine())
     }

@@ -202,3 +202,12 @@ fn a_short_write_is_an_error() {
     drop(writer);
     assert_eq!(io::copy(&mut reader, &mut io::sink()).unwrap(), room as u64);
 }
+
+#[test]
+fn an_errno_that_nix_does_not_know_keeps_its_number() {
+    for number in [libc::EINVAL, 524] {
+        Errno::set_raw(number);
+        let error = with_any_errno(Errno::last());
+        assert_eq!(error.raw_os_error(), Some(number));
+    }
+}

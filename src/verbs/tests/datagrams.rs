@@ -387,6 +387,7 @@ fn a_group_that_cannot_be_left_keeps_the_queue_pair() {
     });
     let error = post.qp.destroy().unwrap_err();
     assert_eq!(error.errno(), Some(libc::EBUSY), "{error}");
+    assert!(error.to_string().contains("1 multicast group"), "{error}");
     assert!(post.qp.destroy().unwrap());
     let is_destroy = |call: &&Call| call.is_method(DESTROY_QP);
     assert_eq!(twin.calls().iter().filter(is_destroy).count(), 2);

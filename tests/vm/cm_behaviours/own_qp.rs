@@ -1,16 +1,21 @@
 //! Ids without a queue pair: the program makes its own and moves it by hand.
 
-use rdmacm::{CmId, ConnParam, Cq, Ece, ErrorKind, EventChannel, Pd, Qp, QpAttr, QpState, Result};
+use rdmacm::{
+    CmId, Completion, ConnParam, Cq, Ece, ErrorKind, EventChannel, Pd, Qp, QpAttr, QpModify,
+    QpState, Result,
+};
 
 use crate::harness::{Outcome, Test, TestResult, tests};
 use crate::pair::{
-    ANY_ACCESS, any_port, assert_holds, expect, listen, next_completion, pattern, request, resolve,
+    ANY_ACCESS, QUIET, any_port, assert_holds, expect, listen, next_completion, pattern, request,
+    resolve,
 };
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
     tests![
         a_queue_pair_of_the_programs_own_is_connected_and_carries_data,
+        a_disconnect_leaves_a_queue_pair_of_the_programs_own_alone,
         vendor_options_reach_the_other_side,
         calls_for_the_other_kind_of_id_are_refused,
         a_message_before_the_last_word_can_be_notified,
@@ -95,6 +100,26 @@ fn a_queue_pair_of_the_programs_own_is_connected_and_carries_data() -> TestResul
     expect(&server_channel, "DISCONNECTED")?;
     server.disconnect()?;
     expect(&channel, "DISCONNECTED")?;
+    Ok(Outcome::Pass)
+}
+
+/// F118: its receives come back when the program moves it to the error state.
+fn a_disconnect_leaves_a_queue_pair_of_the_programs_own_alone() -> TestResult {
+    let [(_, client, _own), (channel, server, mut own)] = half_connected(|_, _| Ok(()))?;
+    client.establish()?;
+    expect(&channel, "ESTABLISHED")?;
+    let inbox = own.pd.alloc(64, ANY_ACCESS)?;
+    own.qp.recv_half().post(1, &[inbox.slice(..)?])?;
+    client.disconnect()?;
+    expect(&channel, "DISCONNECTED")?;
+    server.disconnect()?;
+    std::thread::sleep(QUIET);
+    let mut entry = [Completion::default()];
+    assert!(own.cq.poll(&mut entry).is_empty(), "{entry:?}");
+    own.qp.modify(&QpModify::to(QpState::Error))?;
+    let flushed = next_completion(&mut own.cq)?;
+    let failure = flushed.result().expect_err("nothing was received");
+    assert!(failure.is_flush(), "{failure:?}");
     Ok(Outcome::Pass)
 }
 

@@ -42,12 +42,14 @@ fn a_reader_and_a_destroyer() -> TestResult {
             cq: &cq,
             established,
         };
+        let clients = (0..AT_A_TIME)
+            .map(|_| channel.create_id(PortSpace::Tcp))
+            .collect::<Result<Vec<_>>>()?;
+        for id in &clients {
+            id.resolve_addr(None, peer, PATIENCE)?;
+        }
         thread::scope(|scope| {
             let reading = scope.spawn(|| reader.read(&channel));
-            for _ in 0..AT_A_TIME {
-                let id = channel.create_id(PortSpace::Tcp)?;
-                id.resolve_addr(None, peer, PATIENCE)?;
-            }
             let destroyed = destroy_all(&to_destroy, round);
             channel.close();
             reading.join().expect("no thread panics")?;

@@ -1,11 +1,13 @@
 //! Datagrams between two queue pairs of one device.
 
+use std::net::IpAddr;
+
 use rdmacm::{
     Access, AddressHandle, Buffer, Completion, Cq, Destination, GRH_LENGTH, Opcode, Pd, PostError,
     Qp, Result,
 };
 
-use super::{QKEY, datagram_qp, next_success, own_path};
+use super::{QKEY, datagram_qp, next_success, own_path, path_of};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, Usage, tests};
 use crate::pair::{QUIET, assert_holds, pattern};
@@ -65,10 +67,14 @@ fn to<'a>(handle: &'a AddressHandle, receiver: &Qp) -> Destination<'a> {
     }
 }
 
-/// Two of them, and the handle of the address that both have.
 fn two() -> Result<(Post, Post, AddressHandle)> {
+    two_at(environment::addr())
+}
+
+/// Two of them, and the handle of the address that both have.
+fn two_at(address: IpAddr) -> Result<(Post, Post, AddressHandle)> {
     let pd = environment::context().alloc_pd()?;
-    let handle = pd.address_handle(&own_path(pd.context())?)?;
+    let handle = pd.address_handle(&path_of(pd.context(), address)?)?;
     Ok((Post::new(&pd)?, Post::new(&pd)?, handle))
 }
 
@@ -98,31 +104,34 @@ fn a_datagram_arrives_behind_its_header() -> TestResult {
     Ok(Outcome::Pass)
 }
 
+/// Over IPv4 and IPv6, whose headers differ.
 fn a_datagram_can_be_answered() -> TestResult {
-    let (mut one, mut other, handle) = two()?;
     let context = environment::context();
-    other.receive(1, 100)?;
-    one.send(to(&handle, &other.qp), b"question")?;
-    let completion = next_success(&mut other.cq)?;
-    let received = completion.result()?;
-    let mut header = [0; GRH_LENGTH];
-    other.inbox.read(0, &mut header)?;
-    let back = context.reply_path(&received, &header, 1)?;
-    let own = own_path(&context)?;
-    assert_eq!(
-        (back.gid, back.source_gid_index, back.port),
-        (own.gid, own.source_gid_index, own.port)
-    );
-    let answer = handle.pd().address_handle(&back)?;
-    one.receive(2, 100)?;
-    let sender = Destination {
-        handle: &answer,
-        qp_num: received.source_qp(),
-        qkey: QKEY,
-    };
-    other.send(sender, b"answer")?;
-    next_success(&mut one.cq)?;
-    assert_holds(&one.inbox, GRH_LENGTH, b"answer");
+    for address in [environment::addr(), environment::addr6()] {
+        let (mut one, mut other, handle) = two_at(address)?;
+        other.receive(1, 100)?;
+        one.send(to(&handle, &other.qp), b"question")?;
+        let completion = next_success(&mut other.cq)?;
+        let received = completion.result()?;
+        let mut header = [0; GRH_LENGTH];
+        other.inbox.read(0, &mut header)?;
+        let back = context.reply_path(&received, &header, 1)?;
+        let own = path_of(&context, address)?;
+        assert_eq!(
+            (back.gid, back.source_gid_index, back.port),
+            (own.gid, own.source_gid_index, own.port)
+        );
+        let answer = handle.pd().address_handle(&back)?;
+        one.receive(2, 100)?;
+        let sender = Destination {
+            handle: &answer,
+            qp_num: received.source_qp(),
+            qkey: QKEY,
+        };
+        other.send(sender, b"answer")?;
+        next_success(&mut one.cq)?;
+        assert_holds(&one.inbox, GRH_LENGTH, b"answer");
+    }
     Ok(Outcome::Pass)
 }
 

@@ -1,41 +1,19 @@
-//! Endpoints on the scripted kernel, through the calls that programs make.
-//!
-//! Each side has a thread, since the calls wait.
+//! Connections, through the calls that programs make.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use rdmacm_kernel_abi::ucma::Command;
 
-use super::{Connection, Connector, Listener, Settings};
-use crate::device::Registry;
+use super::super::{Connection, Connector, Incoming, Listener, Settings};
+use super::{PATIENCE, SHORT, address, on_twin};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Opcode, PostError};
-use crate::sys::twin::{ADDRESS, Call, SILENT, Twin};
+use crate::sys::twin::{Call, SILENT, Twin};
 use crate::verbs::Access;
-
-/// Long enough for any machine; nothing waits for it to pass.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// For waits that are to end in a timeout.
-const SHORT: Duration = Duration::from_millis(5);
-
-fn address() -> SocketAddr {
-    SocketAddr::new(ADDRESS, 7471)
-}
-
-/// Runs one side on the twin in a thread of its own.
-fn on_twin<T: Send + 'static>(
-    registry: &'static Registry,
-    side: impl FnOnce() -> T + Send + 'static,
-) -> JoinHandle<T> {
-    thread::spawn(move || {
-        registry.stand_in();
-        side()
-    })
-}
 
 /// Two connected ends, each with a receive of 64 bytes posted under number 1.
 fn connected(twin: &Arc<Twin>) -> (Connection, Connection) {
@@ -160,6 +138,8 @@ fn numbers_that_endpoints_use_are_refused() {
     let buffer = passive.alloc(64).unwrap();
     for wr_id in [1 << 62, 1 << 63, u64::MAX] {
         let refused = passive.post_recv(wr_id, buffer.slice(..).unwrap());
+        assert_eq!(refused, Err(PostError::NumberTaken { wr_id }));
+        let refused = passive.batch().send(wr_id).inline(b"x");
         assert_eq!(refused, Err(PostError::NumberTaken { wr_id }));
     }
     passive
@@ -414,7 +394,7 @@ fn echo(stop: &AtomicBool) {
     }
 }
 
-fn echo_once(incoming: super::Incoming) -> Result<()> {
+fn echo_once(incoming: Incoming) -> Result<()> {
     let mut prepared = incoming.prepare()?;
     let buffer = prepared.alloc(64)?;
     prepared.post_recv(1, buffer.slice(..)?)?;
