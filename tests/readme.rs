@@ -20,3 +20,19 @@ fn the_commands_of_the_readme_exist() {
         assert!(path.exists(), "{command} does not exist");
     }
 }
+
+#[test]
+fn the_files_that_documents_link_to_exist() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = std::fs::read_to_string(root.join(document)).expect("a document");
+        let links = text.split("](").skip(1);
+        for link in links.filter_map(|rest| rest.split(')').next()) {
+            let is_elsewhere = link.contains("://") || link.starts_with('#');
+            assert!(
+                is_elsewhere || root.join(link).exists(),
+                "{document} links to {link}, which does not exist"
+            );
+        }
+    }
+}

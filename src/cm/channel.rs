@@ -242,8 +242,8 @@ impl EventChannel {
         if there <= services.len() {
             return Ok(services);
         }
-        // The number is the kernel's, and no reason to fill the memory.
-        Ok(query(there.min(1024))?.0)
+        // The number is the kernel's, and no reason to ask for more than a command can.
+        Ok(query(there.min(command::MOST_SERVICES))?.0)
     }
 }
 

@@ -119,6 +119,11 @@ pub(super) struct PathAnswer {
     pub records: [ucma::PathData; 7],
 }
 
+const HEAD: usize = size_of::<ucma::QueryIbServiceResp>();
+const RECORD: usize = size_of::<ucma::IbUserServiceRec>();
+/// A command says in 16 bits how much room its answer has.
+pub(super) const MOST_SERVICES: usize = (u16::MAX as usize - HEAD) / RECORD;
+
 /// The services that were found for an id: `room` of them at most, and how many there are.
 pub(super) fn query_services(
     kernel: &dyn Kernel,
@@ -126,8 +131,6 @@ pub(super) fn query_services(
     id: u32,
     room: usize,
 ) -> io::Result<(Vec<ucma::IbUserServiceRec>, usize)> {
-    const HEAD: usize = size_of::<ucma::QueryIbServiceResp>();
-    const RECORD: usize = size_of::<ucma::IbUserServiceRec>();
     let request = ucma::Query {
         id,
         option: ucma::QueryOption::IB_SERVICE.0,

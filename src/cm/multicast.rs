@@ -44,6 +44,12 @@ fn groups() -> MutexGuard<'static, SlotTable<u64>> {
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether a number is the cookie of a group that some id is in.
+#[cfg(test)]
+pub(super) fn is_known(cookie: u64) -> bool {
+    groups().get(Key::from_cookie(cookie)).is_some()
+}
+
 /// Lets go of the groups of an id that is destroyed, which left them all.
 pub(super) fn forget(left: &mut Vec<Group>) {
     let mut table = groups();

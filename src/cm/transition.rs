@@ -96,12 +96,17 @@ impl CmId {
     /// The passive side's: it must be able to send as well, since the peer's first message can
     /// come before the event that says the connection is made.
     pub(super) fn make_ready(&self, state: &State, qp: &QpEntry, accepted: Offer) -> Result<()> {
-        self.handshake_proposal(state, QpState::Rtr)?
-            .responder_resources(accepted.responder_resources)
-            .apply(qp)?;
-        self.handshake_proposal(state, QpState::Rts)?
-            .initiator_depth(accepted.initiator_depth)
-            .apply(qp)
+        let mut rtr = self.handshake_proposal(state, QpState::Rtr)?;
+        // Not every type has both depths, and the kernel refuses what a type does not have.
+        if rtr.sets(QpAttrMask::MAX_DEST_RD_ATOMIC) {
+            rtr = rtr.responder_resources(accepted.responder_resources);
+        }
+        rtr.apply(qp)?;
+        let mut rts = self.handshake_proposal(state, QpState::Rts)?;
+        if rts.sets(QpAttrMask::MAX_QP_RD_ATOMIC) {
+            rts = rts.initiator_depth(accepted.initiator_depth);
+        }
+        rts.apply(qp)
     }
 
     /// Makes a new queue pair of use: one for connections takes receives (INIT), one for datagrams

@@ -51,12 +51,6 @@ fn counts_stay_within_their_limits() -> TestResult {
 
 /// The whole client, beside the C program.
 fn cmtime_stays_within_the_limit() -> TestResult {
-    if !Maker::Rust.has("cmtime") {
-        return Ok(Outcome::Skip(format!(
-            "{} is not in the guest",
-            Maker::Rust.path("cmtime")
-        )));
-    }
     let counts = |maker| per_connection(&|count| cmtime(maker, count));
     let sum = |counts: &Counts| counts.values().sum::<f64>();
     let (theirs, ours) = (counts(Maker::C)?, counts(Maker::Rust)?);

@@ -1,6 +1,10 @@
 //! Every call of a connection's life refused: once, or from some call on for good.
 
-use super::pair;
+use std::sync::Arc;
+
+use super::{datagrams, lookups, options, own_qp, pair, xrc};
+use crate::device::Registry;
+use crate::error::Result;
 use crate::sys::twin::{Call, Twin};
 
 /// One call in so many is refused: each, except under Miri, which is slow.
@@ -17,6 +21,48 @@ const ERRNOS: &[i32] = if cfg!(miri) {
         libc::EACCES,
     ]
 };
+
+/// A life of which each call is refused.
+struct Life {
+    /// The kernel that it is lived on.
+    twin: fn() -> Arc<Twin>,
+    live: fn(&Arc<Twin>, &'static Registry) -> Result<()>,
+    /// It has at least as many calls.
+    calls: usize,
+}
+
+const LIVES: [Life; 6] = [
+    Life {
+        twin: Twin::new,
+        live: pair::live,
+        calls: 80,
+    },
+    Life {
+        twin: Twin::new,
+        live: own_qp::live,
+        calls: 60,
+    },
+    Life {
+        twin: Twin::new,
+        live: datagrams::live,
+        calls: 60,
+    },
+    Life {
+        twin: Twin::new,
+        live: options::live,
+        calls: 30,
+    },
+    Life {
+        twin: lookups::small_subnet,
+        live: |_, registry| lookups::live_on_a_subnet(registry),
+        calls: 15,
+    },
+    Life {
+        twin: xrc::twin_with_xrc,
+        live: xrc::live,
+        calls: 60,
+    },
+];
 
 /// What a refused call leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,20 +104,21 @@ fn a_connections_life_leaves_nothing_behind() {
 
 #[test]
 fn each_call_refused_once() {
-    for &errno in ERRNOS {
+    let each = |life| ERRNOS.iter().map(move |errno| (life, *errno));
+    for (life, errno) in LIVES.iter().flat_map(each) {
         let calls = (0..)
             .step_by(STRIDE)
-            .take_while(|skip| refuse_one(*skip, errno))
+            .take_while(|skip| refuse_one(life, *skip, errno))
             .count();
-        assert!(calls > 80 / STRIDE, "{calls} calls were refused");
+        assert!(calls > life.calls / STRIDE, "{calls} calls were refused");
     }
 }
 
 /// Refuses one call of a connection's life. False when the life has fewer calls.
-fn refuse_one(skip: usize, errno: i32) -> bool {
-    let twin = Twin::new();
+fn refuse_one(life: &Life, skip: usize, errno: i32) -> bool {
+    let twin = (life.twin)();
     twin.fail(skip, errno, |_| true);
-    let outcome = pair::live(&twin, twin.registry());
+    let outcome = (life.live)(&twin, twin.registry());
     let [call] = &*twin.refused() else {
         return false;
     };
@@ -98,18 +145,19 @@ fn refuse_one(skip: usize, errno: i32) -> bool {
 
 #[test]
 fn everything_refused_from_some_call_on() {
-    for &errno in ERRNOS {
+    let each = |life| ERRNOS.iter().map(move |errno| (life, *errno));
+    for (life, errno) in LIVES.iter().flat_map(each) {
         let calls = (0..)
             .step_by(STRIDE)
-            .take_while(|skip| refuse_from(*skip, errno))
+            .take_while(|skip| refuse_from(life, *skip, errno))
             .count();
-        assert!(calls > 80 / STRIDE, "{calls} calls were the first");
+        assert!(calls > life.calls / STRIDE, "{calls} calls were the first");
     }
 }
 
 /// Refuses all calls from one on. What cannot be destroyed has to go with its file.
-fn refuse_from(skip: usize, errno: i32) -> bool {
-    let twin = Twin::new();
+fn refuse_from(life: &Life, skip: usize, errno: i32) -> bool {
+    let twin = (life.twin)();
     let mut to_come = skip;
     twin.fail_from(0, errno, move |call| {
         let is_late = to_come == 0;
@@ -117,7 +165,7 @@ fn refuse_from(skip: usize, errno: i32) -> bool {
         // Signals without end keep a wait for ever, and rightly so.
         is_late && !is_repeated_for_ever(call, errno)
     });
-    let outcome = pair::live(&twin, twin.registry());
+    let outcome = (life.live)(&twin, twin.registry());
     let refused = twin.refused();
     let Some(first) = refused.first() else {
         return false;

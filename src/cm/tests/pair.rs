@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rdmacm_kernel_abi::ucma::Command;
+
 use crate::cm::{CmId, ConnParam, Event, EventChannel, PortSpace};
 use crate::device::Registry;
 use crate::error::{Error, ErrorKind, Result};
@@ -127,6 +129,24 @@ pub(super) fn connect(twin: &Arc<Twin>, registry: &'static Registry) -> Result<P
         active,
         passive,
     })
+}
+
+/// Makes a call that the kernel refuses first, with one errno after the other: each is told, and
+/// leaves all as it was, so that the call succeeds in the end.
+#[track_caller]
+pub(super) fn refused_first<T>(
+    twin: &Twin,
+    command: Command,
+    mut call: impl FnMut() -> Result<T>,
+) -> T {
+    let before = twin.census();
+    for errno in [libc::ENOMEM, libc::EINTR, libc::EINVAL, libc::ENXIO] {
+        twin.fail(0, errno, move |call| call.is_cm(command));
+        let error = call().map(drop).expect_err("the kernel refused");
+        assert_eq!(error.errno(), Some(errno), "{command:?}: {error}");
+        assert_eq!(twin.census(), before, "{command:?} left something");
+    }
+    call().unwrap()
 }
 
 /// Waits for a certain event; any other is an error.

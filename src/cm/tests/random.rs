@@ -6,11 +6,21 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::groups::GROUPS;
 use super::pair::{self, Listening, TIMEOUT, address};
-use crate::cm::{CmId, ConnParam, ConnectRequest, Event, EventChannel, PortSpace};
+use crate::cm::{
+    CmId, ConnParam, ConnectRequest, Ece, Event, EventChannel, Membership, PortSpace, Service,
+};
 use crate::fastpath::Completion;
 use crate::sys::twin::{Call, Twin};
 use crate::verbs::{Access, Buffer, Cq, Pd, Qp, QpAttr, RecvHalf, SendHalf};
+
+const ECE: Ece = Ece {
+    vendor_id: 1,
+    options: 2,
+};
+/// The number of no queue pair.
+const NO_QP: u32 = 0xff_fffe;
 
 /// What a program holds, each in as many copies as it likes.
 #[derive(Default)]
@@ -30,6 +40,7 @@ struct Holdings {
 enum Step {
     OpenChannel,
     CreateId,
+    CreateDatagramId,
     CloneId,
     Resolve,
     ResolveRoute,
@@ -45,6 +56,14 @@ enum Step {
     Disconnect,
     Migrate,
     Poll,
+    SetOption,
+    Ask,
+    Join,
+    Leave,
+    LookUp,
+    WriteEvent,
+    ConnectOwnQp,
+    Finish,
     DestroyQp,
     DestroyQpByHandle,
     DestroyId,
@@ -62,9 +81,10 @@ enum Step {
     Refuse,
 }
 
-const STEPS: [Step; 31] = [
+const STEPS: [Step; 40] = [
     Step::OpenChannel,
     Step::CreateId,
+    Step::CreateDatagramId,
     Step::CloneId,
     Step::Resolve,
     Step::ResolveRoute,
@@ -80,6 +100,14 @@ const STEPS: [Step; 31] = [
     Step::Disconnect,
     Step::Migrate,
     Step::Poll,
+    Step::SetOption,
+    Step::Ask,
+    Step::Join,
+    Step::Leave,
+    Step::LookUp,
+    Step::WriteEvent,
+    Step::ConnectOwnQp,
+    Step::Finish,
     Step::DestroyQp,
     Step::DestroyQpByHandle,
     Step::DestroyId,
@@ -98,7 +126,7 @@ const STEPS: [Step; 31] = [
 
 /// Steps that lead somewhere come more often than those that end something.
 fn step() -> impl Strategy<Value = (Step, prop::sample::Index)> {
-    let building = prop::sample::select(STEPS[..17].to_vec());
+    let building = prop::sample::select(STEPS[..26].to_vec());
     let reading = Just(Step::ReadEvent);
     let any = prop::sample::select(STEPS.to_vec());
     (
@@ -181,11 +209,8 @@ impl Holdings {
     fn take(&mut self, twin: &Arc<Twin>, step: Step, pick: prop::sample::Index) {
         match step {
             Step::OpenChannel => self.open_channel(twin),
-            Step::CreateId => {
-                let channel = one(&self.channels, &pick);
-                let id = channel.and_then(|channel| channel.create_id(PortSpace::Tcp).ok());
-                self.ids.extend(id);
-            }
+            Step::CreateId => self.create_id(PortSpace::Tcp, &pick),
+            Step::CreateDatagramId => self.create_id(PortSpace::Udp, &pick),
             Step::CloneId => self.ids.extend(one(&self.ids, &pick).cloned()),
             Step::ReadEvent => self.read_event(&pick),
             Step::CreateQp => self.create_qp(twin, &pick),
@@ -220,6 +245,12 @@ impl Holdings {
         let registry = self.channels.first().map(EventChannel::registry);
         let registry = registry.unwrap_or_else(|| twin.registry());
         self.channels.extend(EventChannel::open_on(registry).ok());
+    }
+
+    fn create_id(&mut self, space: PortSpace, pick: &prop::sample::Index) {
+        let channel = one(&self.channels, pick);
+        let id = channel.and_then(|channel| channel.create_id(space).ok());
+        self.ids.extend(id);
     }
 
     fn read_event(&mut self, pick: &prop::sample::Index) {
@@ -288,6 +319,23 @@ impl Holdings {
                 Some(channel) => id.migrate(channel),
                 None => Ok(()),
             },
+            Step::SetOption => id
+                .set_ack_timeout(14)
+                .and_then(|()| id.set_reuse_addr(true)),
+            Step::Ask => id
+                .paths()
+                .and_then(|paths| id.set_path(&paths))
+                .and_then(|()| id.local_ib_addr().map(drop)),
+            Step::Join => id.join_multicast(*pick.get(&GROUPS), Membership::Full),
+            Step::Leave => id.leave_multicast(*pick.get(&GROUPS)).map(drop),
+            Step::LookUp => id
+                .resolve_service(Service::Id(1))
+                .and_then(|()| id.query_addrinfo().map(drop)),
+            Step::WriteEvent => id.write_user_event(7),
+            Step::ConnectOwnQp => id
+                .set_local_ece(ECE)
+                .and_then(|()| id.connect(&param.own_qp(NO_QP, false))),
+            Step::Finish => id.notify_established().and_then(|()| id.establish()),
             Step::DestroyQp => id.destroy_qp().map(drop),
             Step::DestroyId => id.destroy(),
             _ => Ok(()),

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use rdmacm_kernel_abi::ucma::{Command, EventType};
 
+use super::groups::GROUPS;
 use super::pair::{self, Pair, Side, address, connect, expect, furnish, resolve};
 use crate::cm::id::find;
-use crate::cm::{CmId, ConnParam, EventChannel, PortSpace, Status};
+use crate::cm::{CmId, ConnParam, Ece, EventChannel, PathRecord, PortSpace, Service, Status};
 use crate::error::{ErrorKind, Result};
 use crate::fastpath::PostError;
 use crate::sys::twin::{CREATE_QP, Call, DESTROY_QP, GET_CONTEXT, Twin};
-use crate::verbs::QpAttr;
+use crate::verbs::{QpAttr, QpState};
 
 /// Where in the order of all calls the first match is.
 #[track_caller]
@@ -115,7 +116,11 @@ fn pieces(twin: &Arc<Twin>) -> Vec<Box<dyn Any>> {
 }
 
 /// Calls `visit` with each order of the items from `from` on.
-fn for_each_permutation(items: &mut [usize], from: usize, visit: &mut dyn FnMut(&[usize])) {
+pub(super) fn for_each_permutation(
+    items: &mut [usize],
+    from: usize,
+    visit: &mut dyn FnMut(&[usize]),
+) {
     if from == items.len() {
         return visit(items);
     }
@@ -209,6 +214,11 @@ fn every_call_on_a_destroyed_id_says_so() {
     twin.assert_clean();
 }
 
+const ECE: Ece = Ece {
+    vendor_id: 1,
+    options: 2,
+};
+
 type CallOfAnId<'a> = Box<dyn Fn() -> Result<()> + 'a>;
 
 fn calls_of_an_id(side: &Side) -> Vec<(&'static str, CallOfAnId<'_>)> {
@@ -249,6 +259,33 @@ fn calls_of_an_id(side: &Side) -> Vec<(&'static str, CallOfAnId<'_>)> {
                 id.create_qp(&QpAttr::new(pd).send_cq(cq).recv_cq(cq))
                     .map(drop)
             }),
+        ),
+        (
+            "init_qp_attr",
+            Box::new(|| id.init_qp_attr(QpState::Rtr).map(drop)),
+        ),
+        ("establish", Box::new(|| id.establish())),
+        ("notify", Box::new(|| id.notify_established())),
+        ("reject_ece", Box::new(|| id.reject_ece(b""))),
+        ("set_local_ece", Box::new(|| id.set_local_ece(ECE))),
+        ("remote_ece", Box::new(|| id.remote_ece().map(drop))),
+        ("set_ack_timeout", Box::new(|| id.set_ack_timeout(1))),
+        ("local_ib_addr", Box::new(|| id.local_ib_addr().map(drop))),
+        ("peer_ib_addr", Box::new(|| id.peer_ib_addr().map(drop))),
+        ("paths", Box::new(|| id.paths().map(drop))),
+        (
+            "set_path",
+            Box::new(|| id.set_path(&[PathRecord::from_bytes([0; 64])])),
+        ),
+        ("write_user_event", Box::new(|| id.write_user_event(1))),
+        ("query_addrinfo", Box::new(|| id.query_addrinfo().map(drop))),
+        (
+            "resolve_service",
+            Box::new(|| id.resolve_service(Service::Id(1))),
+        ),
+        (
+            "leave_multicast",
+            Box::new(|| id.leave_multicast(GROUPS[0]).map(drop)),
         ),
         ("context", Box::new(|| id.context().map(drop))),
         ("port", Box::new(|| id.port().map(drop))),

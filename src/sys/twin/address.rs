@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use rdmacm_kernel_abi::sockaddr::{SockaddrIn, SockaddrIn6, SockaddrStorage};
+use rdmacm_kernel_abi::sockaddr::{AF_IB, SockaddrIb, SockaddrIn, SockaddrIn6, SockaddrStorage};
 use rdmacm_kernel_abi::ucma::{self, EventType};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -30,30 +30,57 @@ impl World {
         if device.is_none() && !is_wildcard && !address.ip().is_loopback() {
             return Err(libc::EADDRNOTAVAIL);
         }
+        let space = self.ids.get(handle)?.space;
+        if space == ucma::PortSpace::IPOIB && device.is_some() {
+            // The devices are none of InfiniBand's.
+            return Err(libc::EINVAL);
+        }
         if address.port() == 0 {
-            address.set_port(self.free_port());
-        } else if self.is_port_taken(address.port()) {
-            return Err(if is_wildcard {
-                libc::EADDRNOTAVAIL
-            } else {
-                libc::EADDRINUSE
-            });
+            address.set_port(self.free_port(space));
+        } else {
+            self.check_port(handle, address)?;
         }
         let id = self.ids.get(handle)?;
         (id.local, id.device, id.phase) = (Some(address), device, Phase::Bound);
         Ok(())
     }
 
-    fn is_port_taken(&self, port: u16) -> bool {
-        let bound = [Phase::Bound, Phase::Listening];
-        self.ids.0.values().any(|id| {
-            bound.contains(&id.phase) && id.local.is_some_and(|local| local.port() == port)
-        })
+    /// Refuses an address that is in use, in the id's port space.
+    fn check_port(&mut self, handle: u32, address: SocketAddr) -> Outcome {
+        let id = self.ids.get(handle)?;
+        let (space, options) = (id.space, id.options);
+        for other in self.ids.0.values().filter(|id| id.space == space) {
+            let Some(local) = other.bound_to().filter(|it| it.port() == address.port()) else {
+                continue;
+            };
+            let shares = options.is_reused && other.options.is_reused;
+            if shares && other.phase != Phase::Listening {
+                continue;
+            }
+            let only_own = |address: SocketAddr, is_only: bool| address.is_ipv6() && is_only;
+            let is_apart = address.is_ipv4() != local.is_ipv4()
+                && (only_own(address, options.is_family_only)
+                    || only_own(local, other.options.is_family_only));
+            if is_apart {
+                continue;
+            }
+            let is_vague = |ip: IpAddr| ip.is_unspecified() || ip.is_loopback();
+            if address.ip() == local.ip() && !address.ip().is_unspecified() {
+                return Err(libc::EADDRINUSE);
+            } else if is_vague(address.ip()) || is_vague(local.ip()) {
+                return Err(libc::EADDRNOTAVAIL);
+            }
+        }
+        Ok(())
     }
 
-    fn free_port(&self) -> u16 {
+    fn free_port(&self, space: ucma::PortSpace) -> u16 {
+        let taken = |port: u16| {
+            let mut others = self.ids.0.values().filter(|id| id.space == space);
+            others.any(|id| id.bound_to().is_some_and(|local| local.port() == port))
+        };
         (40_000..)
-            .find(|port| !self.is_port_taken(*port))
+            .find(|port| !taken(*port))
             .expect("a test binds few ports")
     }
 
@@ -80,7 +107,8 @@ impl World {
             None if peer.ip() == WITHOUT_RDMA => -libc::ENODEV,
             None => return Err(libc::ENETUNREACH),
         };
-        let port = self.free_port();
+        let space = self.ids.get(request.id)?.space;
+        let port = self.free_port(space);
         let id = self.ids.get(request.id)?;
         id.remote = Some(peer);
         if outcome != 0 {
@@ -114,8 +142,12 @@ impl World {
     }
 }
 
-fn decode(address: &SockaddrStorage, size: u16) -> Outcome<SocketAddr> {
+pub(super) fn decode(address: &SockaddrStorage, size: u16) -> Outcome<SocketAddr> {
     let bytes = &address.as_bytes()[..usize::from(size).min(128)];
+    if address.family == AF_IB && usize::from(size) == size_of::<SockaddrIb>() {
+        // There are no ports with such addresses.
+        return Err(libc::ENODEV);
+    }
     match i32::from(address.family) {
         libc::AF_INET => {
             let v4 = SockaddrIn::read_from_bytes(bytes).map_err(|_| libc::EINVAL)?;

@@ -14,7 +14,7 @@ use crate::sys::{IoctlCommand, WriteCommand};
 pub(crate) enum Call {
     Open(PathBuf),
     DeviceNumber,
-    /// A command of the connection manager, with the id that it is about.
+    /// A command of the connection manager, with the id or the group that it is about.
     Cm(Command, Option<u32>),
     /// A uverbs ioctl, with the object that it is about.
     Method {
@@ -49,10 +49,13 @@ impl Call {
         let id_at = match command {
             Command::CreateId | Command::GetEvent => None,
             Command::Bind | Command::ResolveAddr | Command::ResolveRoute => Some(0),
-            Command::Listen | Command::Disconnect | Command::Reject => Some(0),
+            Command::Listen | Command::Disconnect | Command::Reject | Command::Notify => Some(0),
+            Command::ResolveIbService | Command::WriteCmEvent => Some(0),
+            Command::JoinMcast => Some(16),
             Command::Connect => Some(272),
             Command::Accept => Some(280),
-            // Those that are answered begin with the answer's address.
+            // Those that are answered or have more input begin with an address. In LEAVE_MCAST the
+            // number is a group's.
             _ => Some(8),
         };
         Some(Self::Cm(command, id_at.and_then(|at| word(body, at))))
@@ -141,7 +144,7 @@ pub(crate) const DESTROY_PD: (u16, u16) = (ioctl::object::PD, ioctl::pd::DESTROY
 pub(crate) const GET_CONTEXT: (u16, u16) = (ioctl::object::DEVICE, ioctl::device::GET_CONTEXT);
 
 /// The commands that the twin carries out.
-const COMMANDS: [Command; 14] = [
+const COMMANDS: [Command; 20] = [
     Command::CreateId,
     Command::DestroyId,
     Command::Bind,
@@ -156,6 +159,12 @@ const COMMANDS: [Command; 14] = [
     Command::InitQpAttr,
     Command::GetEvent,
     Command::MigrateId,
+    Command::JoinMcast,
+    Command::LeaveMcast,
+    Command::SetOption,
+    Command::Notify,
+    Command::ResolveIbService,
+    Command::WriteCmEvent,
 ];
 
 fn word(body: &[u8], at: usize) -> Option<u32> {

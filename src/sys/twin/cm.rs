@@ -6,10 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use rdmacm_kernel_abi::ucma::{self, Command, ConnParam, EventType};
+use rdmacm_kernel_abi::uverbs;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-use super::address::encode;
 use super::files::{FileId, QueuedEvent};
+use super::options::Options;
 use super::{Outcome, World};
 use crate::sys::WriteCommand;
 
@@ -20,6 +21,10 @@ pub(super) struct Id {
     pub file: FileId,
     /// The program's cookie; 0 until the program has accepted.
     pub cookie: u64,
+    /// Number of the port space.
+    pub space: ucma::PortSpace,
+    pub qp_type: uverbs::QpType,
+    pub options: Options,
     pub phase: Phase,
     pub local: Option<SocketAddr>,
     pub remote: Option<SocketAddr>,
@@ -32,6 +37,8 @@ pub(super) struct Id {
     pub qp_num: u32,
     /// Reads and atomics answered at a time, and under way at a time, as agreed so far.
     pub depths: (u8, u8),
+    /// The services that were found for it, once some were asked for.
+    pub services: Option<Vec<ucma::IbUserServiceRec>>,
     /// Events that the program has read.
     reported: u32,
 }
@@ -63,14 +70,35 @@ pub(super) enum Phase {
 #[derive(Debug, Default)]
 pub(super) struct Ids(pub BTreeMap<u32, Id>);
 
+impl Id {
+    pub(super) fn is_datagram(&self) -> bool {
+        self.qp_type == uverbs::QpType::UD
+    }
+
+    /// The address that it keeps others from.
+    pub(super) fn bound_to(&self) -> Option<SocketAddr> {
+        let is_bound = [Phase::Bound, Phase::Listening].contains(&self.phase);
+        self.local.filter(|_| is_bound)
+    }
+}
+
 impl Ids {
     /// Handles count from 0 upward and are used again at once.
-    pub(super) fn insert(&mut self, file: FileId, cookie: u64) -> u32 {
+    pub(super) fn insert(
+        &mut self,
+        file: FileId,
+        cookie: u64,
+        space: ucma::PortSpace,
+        qp_type: uverbs::QpType,
+    ) -> u32 {
         let is_free = |handle: &u32| !self.0.contains_key(handle);
         let handle = (0..).find(is_free).expect("a test makes few ids");
         let id = Id {
             file,
             cookie,
+            space,
+            qp_type,
+            options: Options::default(),
             phase: Phase::Idle,
             local: None,
             remote: None,
@@ -79,6 +107,7 @@ impl Ids {
             peer: None,
             qp_num: 0,
             depths: (0, 0),
+            services: None,
             reported: 0,
         };
         self.0.insert(handle, id);
@@ -90,7 +119,7 @@ impl Ids {
     }
 
     /// The id, if commands through `file` may reach it.
-    fn on_file(&mut self, file: FileId, handle: u32) -> Outcome<&mut Id> {
+    pub(super) fn on_file(&mut self, file: FileId, handle: u32) -> Outcome<&mut Id> {
         let id = self.get(handle)?;
         if id.file == file {
             Ok(id)
@@ -111,13 +140,20 @@ impl World {
     ) -> Outcome {
         let (header, body) = written.request.split_at(size_of::<ucma::CommandHeader>());
         let announced = u16::from_ne_bytes([header[4], header[5]]);
-        if usize::from(announced) != body.len() {
+        let room = u16::from_ne_bytes([header[6], header[7]]);
+        let given = written.response.as_ref().map_or(0, |(_, room)| room.len());
+        if usize::from(announced) != body.len() || usize::from(room) != given {
+            self.violation(format!("{command:?} announces other sizes than it has"));
             return Err(libc::EINVAL);
         }
         let mut answer = Answer {
             room: written.response,
         };
         use Command as C;
+        let is_new = matches!(command, C::ResolveIbService | C::WriteCmEvent);
+        if is_new && self.is_old {
+            return Err(libc::EINVAL);
+        }
         match command {
             C::CreateId => self.create_id(file, &parse(body)?, &mut answer),
             C::DestroyId => self.destroy_id(file, &parse(body)?, &mut answer),
@@ -133,6 +169,12 @@ impl World {
             C::InitQpAttr => self.init_qp_attr(file, &parse(body)?, &mut answer),
             C::GetEvent => self.get_event(file, fd, &mut answer),
             C::MigrateId => self.migrate(file, &parse(body)?, &mut answer),
+            C::JoinMcast => self.join(file, &parse(body)?, &mut answer),
+            C::LeaveMcast => self.leave(file, &parse(body)?, &mut answer),
+            C::SetOption => self.set_option(file, &parse(body)?, written.indirect),
+            C::Notify => self.note_message(file, &parse(body)?),
+            C::ResolveIbService => self.resolve_service(file, &parse(body)?),
+            C::WriteCmEvent => self.write_event(file, &parse(body)?),
             _ => Err(libc::EINVAL),
         }
     }
@@ -144,10 +186,15 @@ impl World {
         answer: &mut Answer<'_>,
     ) -> Outcome {
         answer.check(offset_of!(ucma::CreateId, response))?;
-        if request.ps != ucma::PortSpace::TCP.0 {
-            return Err(libc::EINVAL);
-        }
-        let id = self.ids.insert(file, request.uid);
+        let space = ucma::PortSpace(request.ps);
+        let qp_type = match space {
+            ucma::PortSpace::TCP => uverbs::QpType::RC,
+            ucma::PortSpace::UDP | ucma::PortSpace::IPOIB => uverbs::QpType::UD,
+            // Whatever it is.
+            ucma::PortSpace::IB => uverbs::QpType(request.qp_type),
+            _ => return Err(libc::EINVAL),
+        };
+        let id = self.ids.insert(file, request.uid, space, qp_type);
         answer.put(&ucma::CreateIdResp { id })
     }
 
@@ -160,7 +207,8 @@ impl World {
         answer.check(offset_of!(ucma::DestroyId, response))?;
         let connected = self.ids.on_file(file, request.id)?.qp_num;
         let owned = self.owned_qps.get(&request.id).copied();
-        let is_its = |number: u32| number == connected || Some(number) == owned;
+        let is_programs = self.programs_qps.contains(&connected);
+        let is_its = |number: u32| number == connected && !is_programs || Some(number) == owned;
         let has_qp = self.objects.qps().any(|(_, qp)| is_its(qp.number));
         if has_qp {
             self.violation("an id was destroyed before its queue pair");
@@ -177,6 +225,7 @@ impl World {
         let file = id.file;
         self.owned_qps.remove(&handle);
         self.leave_connection(handle);
+        self.groups.remove_of(handle);
         self.drop_events(file, handle);
         self.ids.0.remove(&handle).map_or(0, |id| id.reported)
     }
@@ -186,7 +235,7 @@ impl World {
         let Ok(events) = self.files.events(file) else {
             return;
         };
-        let gone = take_of(events, owner);
+        let gone = take(events, |event| event.owner == owner);
         for child in gone.into_iter().filter_map(|event| event.child) {
             self.remove_id(child);
         }
@@ -217,29 +266,6 @@ impl World {
         }
     }
 
-    fn query(&mut self, file: FileId, request: &ucma::Query, answer: &mut Answer<'_>) -> Outcome {
-        answer.check(offset_of!(ucma::Query, response))?;
-        if request.option != ucma::QueryOption::ADDR.0 {
-            return Err(libc::EINVAL);
-        }
-        let id = self.alive(file, request.id)?;
-        let mut response = ucma::QueryAddrResp::default();
-        if let Some(local) = id.local {
-            (response.src_addr, response.src_size) = encode(local);
-        }
-        if let Some(remote) = id.remote {
-            (response.dst_addr, response.dst_size) = encode(remote);
-        }
-        // Without a device the index is 0, which is also a device's.
-        if let Some(index) = id.device {
-            let device = self.device(index)?;
-            response.node_guid = device.guid.into();
-            response.port_num = 1;
-            response.ibdev_index = index;
-        }
-        answer.put(&response)
-    }
-
     fn listen(&mut self, file: FileId, request: &ucma::Listen) -> Outcome {
         match self.alive(file, request.id)?.phase {
             Phase::Bound => {}
@@ -264,6 +290,7 @@ impl World {
         if let Ok(owner) = self.ids.get(event.owner) {
             owner.reported += 1;
         }
+        self.groups.count_reported(event.group);
         answer.put(&event.record)
     }
 
@@ -281,7 +308,7 @@ impl World {
         let id = self.ids.on_file(from, request.id)?;
         id.file = file;
         let events_reported = id.reported;
-        let moved = take_of(self.files.events(from)?, request.id);
+        let moved = take(self.files.events(from)?, |event| event.owner == request.id);
         let has_events = !moved.is_empty();
         self.files.events(file)?.extend(moved);
         if has_events {
@@ -313,12 +340,22 @@ impl World {
             return;
         }
         let record = record(id.cookie, handle, kind, status, param);
+        self.emit_record(handle, record);
+    }
+
+    /// Queues an event of an id as it is.
+    pub(super) fn emit_record(&mut self, handle: u32, record: ucma::EventResp) {
+        let Ok(id) = self.ids.get(handle) else { return };
+        if id.cookie == 0 {
+            return;
+        }
         let file = id.file;
         self.queue(
             file,
             QueuedEvent {
                 owner: handle,
                 child: None,
+                group: None,
                 record,
             },
         );
@@ -332,20 +369,23 @@ impl World {
     }
 }
 
-/// Takes the events of one id out of a queue.
-fn take_of(events: &mut VecDeque<QueuedEvent>, owner: u32) -> VecDeque<QueuedEvent> {
+/// Takes certain events out of a queue.
+pub(super) fn take(
+    events: &mut VecDeque<QueuedEvent>,
+    is_wanted: impl FnMut(&QueuedEvent) -> bool,
+) -> VecDeque<QueuedEvent> {
     let all = std::mem::take(events);
-    let (taken, kept) = all.into_iter().partition(|event| event.owner == owner);
+    let (taken, kept) = all.into_iter().partition(is_wanted);
     *events = kept;
     taken
 }
 
-pub(super) fn record(
+pub(super) fn record<P: IntoBytes + Immutable>(
     uid: u64,
     id: u32,
     kind: EventType,
     status: i32,
-    param: Option<&ConnParam>,
+    param: Option<&P>,
 ) -> ucma::EventResp {
     let mut record = ucma::EventResp {
         uid,
@@ -377,9 +417,14 @@ impl Answer<'_> {
         }
     }
 
-    pub(super) fn put<T: IntoBytes + Immutable>(&mut self, answer: &T) -> Outcome {
+    /// How many bytes there is room for.
+    pub(super) fn room(&self) -> usize {
+        self.room.as_ref().map_or(0, |(_, room)| room.len())
+    }
+
+    pub(super) fn put<T: IntoBytes + Immutable + ?Sized>(&mut self, answer: &T) -> Outcome {
         let (_, room) = self.room.as_mut().ok_or(libc::ENOSPC)?;
-        room.get_mut(..size_of::<T>())
+        room.get_mut(..size_of_val(answer))
             .ok_or(libc::ENOSPC)?
             .copy_from_slice(answer.as_bytes());
         Ok(())

@@ -40,6 +40,8 @@ pub(super) struct QueuedEvent {
     pub owner: u32,
     /// The new id that a connection request brings.
     pub child: Option<u32>,
+    /// The multicast group that it is about.
+    pub group: Option<u32>,
     pub record: ucma::EventResp,
 }
 

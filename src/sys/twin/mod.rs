@@ -2,7 +2,7 @@
 //!
 //! It stands behind [`Kernel`] in place of the running kernel and models as much of it as the
 //! tests need: the connection manager's file with real handshakes between two ids (`cm`,
-//! `handshake`), a device's file with its objects (`verbs`, `queues`, `qps`) and rings in memory
+//! `handshake`, `sidr`) and what goes with them (`address`, `groups`, `options`, `lookups`), a device's file with its objects (`verbs`, `queues`, `qps`) and rings in memory
 //! (`ring`), requests that are carried out at the doorbell (`work`, `datagrams`), netlink and sysfs
 //! (`discovery`).
 //!
@@ -17,14 +17,18 @@ mod cm;
 mod datagrams;
 mod discovery;
 mod files;
+mod groups;
 mod handshake;
 mod kernel;
+mod lookups;
 mod memory;
 mod objects;
+mod options;
 mod qps;
 mod queues;
 mod ring;
 mod script;
+mod sidr;
 mod verbs;
 mod work;
 
@@ -40,7 +44,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use rdmacm_kernel_abi::rxe::{MmapInfo, QueueHeader};
-use rdmacm_kernel_abi::ucma::{EventResp, EventType};
+use rdmacm_kernel_abi::ucma::{ConnParam, EventResp, EventType, IbUserServiceRec};
 
 pub(crate) use address::{SILENT, WITHOUT_RDMA};
 pub(crate) use call::{
@@ -75,9 +79,16 @@ struct World {
     files: Files,
     memory: memory::Memory,
     ids: cm::Ids,
+    groups: groups::Groups,
+    /// What the administrator of the subnet has on record.
+    services: Vec<IbUserServiceRec>,
+    /// The kernel is one from before the commands that are the newest here.
+    is_old: bool,
     objects: Objects,
     /// The queue pair's number by the handle of the id that a test says owns it.
     owned_qps: BTreeMap<u32, u32>,
+    /// Numbers of queue pairs that the program connects by hand, and destroys when it likes.
+    programs_qps: Vec<u32>,
     /// Things that no correct program does.
     violations: Vec<String>,
     /// Rings that belong to no object.
@@ -92,6 +103,7 @@ pub(crate) struct Census {
     pub files: usize,
     pub mappings: usize,
     pub ids: usize,
+    pub groups: usize,
     pub pds: usize,
     pub mrs: usize,
     pub ahs: usize,
@@ -117,8 +129,12 @@ impl Twin {
             files: Files::default(),
             memory: Default::default(),
             ids: Default::default(),
+            groups: Default::default(),
+            services: Vec::new(),
+            is_old: false,
             objects: Objects::default(),
             owned_qps: BTreeMap::new(),
+            programs_qps: Vec::new(),
             violations: Vec::new(),
             loose_rings: Vec::new(),
             reclaimed: Vec::new(),
@@ -210,7 +226,7 @@ impl Twin {
     pub(crate) fn inject(&self, id: u32, kind: EventType, change: impl FnOnce(&mut EventResp)) {
         let mut world = self.world();
         let owner = world.ids.get(id).expect("the id is there");
-        let mut record = cm::record(owner.cookie, id, kind, 0, None);
+        let mut record = cm::record(owner.cookie, id, kind, 0, None::<&ConnParam>);
         let file = owner.file;
         change(&mut record);
         world.queue(
@@ -218,15 +234,41 @@ impl Twin {
             QueuedEvent {
                 owner: id,
                 child: None,
+                group: None,
                 record,
             },
         );
+    }
+
+    /// Queues an event for a group that an id is in, given its kernel handle, as `change` makes it.
+    pub(crate) fn inject_for_group(
+        &self,
+        group: u32,
+        kind: EventType,
+        change: impl FnOnce(&mut EventResp),
+    ) {
+        self.world().emit_for_group(group, kind, change);
+    }
+
+    /// Makes this a kernel from before Linux 6.18.
+    pub(crate) fn become_old(&self) {
+        self.world().is_old = true;
+    }
+
+    /// Puts services on record at the administrator of the InfiniBand subnet.
+    pub(crate) fn register_services(&self, services: Vec<IbUserServiceRec>) {
+        self.world().services = services;
     }
 
     /// Notes that a queue pair, given its number, belongs to an id, given its kernel handle:
     /// destroying the id first is then a violation. Known anyway once the id connects.
     pub(crate) fn note_owner(&self, id: u32, qp_num: u32) {
         self.world().owned_qps.insert(id, qp_num);
+    }
+
+    /// Notes that a queue pair, given its number, belongs to no id, though one connects it.
+    pub(crate) fn note_programs_own(&self, qp_num: u32) {
+        self.world().programs_qps.push(qp_num);
     }
 
     /// Removes the node of the connection manager, and its entry in sysfs where the module is to
@@ -312,6 +354,7 @@ impl Twin {
             files: world.files.open_count(),
             mappings: world.memory.mapped_count(),
             ids: world.ids.0.len(),
+            groups: world.groups.len(),
             pds: count(|object| matches!(object, Object::Pd)),
             mrs: count(|object| matches!(object, Object::Mr(_))),
             ahs: count(|object| matches!(object, Object::Ah(_))),

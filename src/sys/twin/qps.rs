@@ -102,8 +102,16 @@ impl World {
         let target = QpState(request.qp_state);
         let needed = needed(qp.kind, qp.state, target).ok_or(libc::EINVAL)?;
         // A queue pair for datagrams has no peer of its own.
+        // The sides of an extended reliable connection have what that side needs.
         let superfluous = match qp.kind {
             QpType::UD => QpAttrMask::AV | QpAttrMask::DEST_QPN | QpAttrMask::ACCESS_FLAGS,
+            QpType::XRC_INI => QpAttrMask::QKEY | QpAttrMask::MAX_DEST_RD_ATOMIC,
+            QpType::XRC_TGT => {
+                QpAttrMask::QKEY
+                    | QpAttrMask::MAX_QP_RD_ATOMIC
+                    | QpAttrMask::RETRY_CNT
+                    | QpAttrMask::RNR_RETRY
+            }
             _ => QpAttrMask::QKEY,
         };
         if !mask.contains(needed | QpAttrMask::STATE) || mask.intersects(superfluous) {
@@ -205,12 +213,14 @@ fn sizes(cap: &ioctl::QpCap) -> uverbs::QueryQpResp {
 fn needed(kind: QpType, from: QpState, to: QpState) -> Option<QpAttrMask> {
     use QpAttrMask as A;
     use QpState as S;
-    let is_reliable = !matches!(kind, QpType::UC | QpType::UD);
     let mut init = A::PKEY_INDEX | A::PORT | A::ACCESS_FLAGS;
     let mut rtr = A::AV | A::PATH_MTU | A::DEST_QPN | A::RQ_PSN;
     let mut rts = A::SQ_PSN;
-    if is_reliable {
+    if matches!(kind, QpType::RC | QpType::XRC_TGT) {
         rtr |= A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER;
+        rts |= A::TIMEOUT;
+    }
+    if matches!(kind, QpType::RC | QpType::XRC_INI) {
         rts |= A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC;
     }
     if kind == QpType::UD {
