@@ -207,13 +207,13 @@ impl EventChannel {
             return Ok(None);
         };
         listener.bring_over(&id, self)?;
-        let (connection, datagram) = peer_data::of_event(raw, id.is_datagram());
+        // A request for datagrams tells no way back: that comes with the datagrams.
+        let (connection, _) = peer_data::of_event(raw, id.is_datagram());
         id.take_offer(connection.offer(), Ece::from_kernel(raw.ece))?;
         Ok(Some(Event::ConnectRequest(ConnectRequest {
             listener,
             id,
             connection,
-            datagram,
         })))
     }
 

@@ -128,7 +128,6 @@ pub struct ConnectRequest {
     pub(super) listener: CmId,
     pub(super) id: CmId,
     pub(super) connection: ConnectionData,
-    pub(super) datagram: Option<DatagramPeer>,
 }
 
 impl IdEvent {
@@ -186,12 +185,6 @@ impl ConnectRequest {
     /// What the peer asks for.
     pub fn connection(&self) -> &ConnectionData {
         &self.connection
-    }
-
-    /// The way to a peer that asks for datagrams, as far as its request tells: the path. `None` for
-    /// connections.
-    pub fn datagram(&self) -> Option<&DatagramPeer> {
-        self.datagram.as_ref()
     }
 }
 

@@ -9,6 +9,7 @@ use super::id::{self, State};
 use super::{Address, CmId, Status, address, command, explain};
 use crate::device::Gid;
 use crate::error::{Error, ErrorKind, Result};
+use crate::qp_table::QpKey;
 use crate::slot_table::{Key, SlotTable};
 
 /// What a member of a multicast group does.
@@ -33,8 +34,8 @@ pub(super) struct Group {
     handle: u32,
     address: Address,
     membership: Membership,
-    /// What the id's queue pair was attached to.
-    attached: Option<(Gid, u16)>,
+    /// The queue pair that was attached to the group, and the group's GID and LID.
+    attached: Option<(QpKey, Gid, u16)>,
 }
 
 /// The cookies of the ids that are in groups, by the cookies that the groups' events carry.
@@ -160,11 +161,11 @@ impl CmId {
 impl State {
     /// Attaches the queue pair to the group, where it is to receive from it.
     fn attach(&mut self, at: usize, gid: Gid, lid: u16) -> Result<()> {
-        let qp = self.qp_entry();
+        let (key, qp) = (self.qp, self.qp_entry());
         let group = &mut self.groups[at];
-        if let (Some(qp), Membership::Full) = (qp, group.membership) {
+        if let (Some(key), Some(qp), Membership::Full) = (key, qp, group.membership) {
             qp.attach(gid, lid)?;
-            group.attached = Some((gid, lid));
+            group.attached = Some((key, gid, lid));
         }
         Ok(())
     }
@@ -177,7 +178,9 @@ impl State {
             .iter()
             .enumerate()
             .any(|(other, group)| other != at && group.attached == attached);
-        if let (Some((gid, lid)), Some(qp), false) = (attached, self.qp_entry(), is_shared) {
+        if let (Some((key, gid, lid)), Some(qp), false) = (attached, self.qp_entry(), is_shared)
+            && self.qp == Some(key)
+        {
             qp.detach(gid, lid)?;
         }
         self.groups[at].attached = None;

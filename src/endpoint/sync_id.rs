@@ -320,7 +320,6 @@ impl SyncId {
         let mut new = Self::from_id(request.id().clone())?;
         new.timeout = self.timeout;
         new.connection = Some(request.connection().clone());
-        new.datagram = request.datagram().copied();
         if let Some(attr) = &self.request_attr {
             new.create_qp(attr)?;
         }

@@ -64,6 +64,8 @@ pub(super) fn ask(service: LocalService<'_>, question: &Question<'_>) -> io::Res
 fn connect(service: LocalService<'_>) -> io::Result<OwnedFd> {
     match port_in(service.port_file) {
         Some(port) => connect_to(AddressFamily::Inet, &SockaddrIn::new(127, 0, 0, 1, port)),
+        // Mostly it is not there, which is found out with less than a socket.
+        None if !service.socket.exists() => Err(io::ErrorKind::NotFound.into()),
         None => connect_to(AddressFamily::Unix, &UnixAddr::new(service.socket)?),
     }
 }

@@ -370,3 +370,18 @@ fn who_cannot_join_is_told_before_the_kernel_is_asked() {
     drop((member, unbound, connections));
     twin.assert_clean();
 }
+
+#[test]
+fn leaving_lets_a_later_queue_pair_be() {
+    let twin = Twin::new();
+    let member = member(&twin);
+    let joined = member.join(GROUPS[0]).unwrap();
+    let way = joined.content().unwrap().datagram().unwrap().path;
+    member.id.destroy_qp().unwrap();
+    let (later, _cq) = furnish(&twin, &member.id).unwrap();
+    later.attach_multicast(way.gid, way.lid).unwrap();
+    twin.forget_calls();
+    assert!(member.id.leave_multicast(GROUPS[0]).unwrap());
+    assert_eq!(ends(&twin), ["leave"]);
+    assert!(later.detach_multicast(way.gid, way.lid).unwrap());
+}
