@@ -125,7 +125,11 @@ impl<'a> Client<'a> {
             }
         }
         while outstanding > 0 {
-            let event = self.channel.next_event(Some(PATIENCE))?;
+            // Events come in bursts: waiting before each would cost a call that finds one there.
+            let event = match self.channel.try_next_event()? {
+                Some(event) => event,
+                None => self.channel.next_event(Some(PATIENCE))?,
+            };
             if self.handle(step, event, &progress)? {
                 outstanding -= 1;
             }

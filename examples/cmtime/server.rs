@@ -27,11 +27,19 @@ pub fn run(args: &Args) -> Result<()> {
     };
     loop {
         // A failure concerns one client: a request that could not be taken over.
-        match channel.next_event(None) {
+        match next_event(&channel) {
             Ok(event @ Event::DeviceRemoval(_)) => return Err(event.into_error("listen").into()),
             Ok(event) => server.handle(event),
             Err(error) => eprintln!("cmtime: {error}"),
         }
+    }
+}
+
+/// Events come in bursts: waiting before each would cost a call that finds one there.
+fn next_event(channel: &EventChannel) -> rdmacm::Result<Event> {
+    match channel.try_next_event()? {
+        Some(event) => Ok(event),
+        None => channel.next_event(None),
     }
 }
 
@@ -64,12 +72,9 @@ impl Server {
         Ok(())
     }
 
-    /// Agrees to the end of a connection.
+    /// Agrees to the end of a connection: what destroying its id tells the client.
     fn end(&mut self, id: &CmId) -> rdmacm::Result<()> {
         self.connections.remove(id);
-        // Nothing is under way, so the queue pair may go before the other side is told.
-        id.destroy_qp()?;
-        id.disconnect()?;
         id.destroy()
     }
 }

@@ -1,5 +1,6 @@
 //! Event channels.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -24,10 +25,9 @@ use crate::sys::{Deadline, Kernel, Wake, wait_readable};
 /// readable when an event waits, and fits any event loop. Several threads may read: each event is
 /// given to one of them.
 #[doc(alias("rdma_event_channel", "rdma_create_event_channel"))]
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct EventChannel(Arc<ChannelInner>);
 
-#[derive(Debug)]
 struct ChannelInner {
     registry: &'static Registry,
     fd: OwnedFd,
@@ -104,11 +104,11 @@ impl EventChannel {
     ) -> Result<Ready> {
         self.check_open(operation)?;
         let (kernel, event, wake) = (self.kernel(), self.as_fd(), self.0.wake.as_fd());
-        let [event, woken, beside] = match beside {
-            Some(beside) => wait_readable(kernel, operation, [event, wake, beside], deadline)?,
+        let [beside, event, woken] = match beside {
+            Some(beside) => wait_readable(kernel, operation, [beside, event, wake], deadline)?,
             None => {
                 let [event, woken] = wait_readable(kernel, operation, [event, wake], deadline)?;
-                [event, woken, false]
+                [false, event, woken]
             }
         };
         self.check_open(operation)?;
@@ -140,7 +140,9 @@ impl EventChannel {
         CmId::create(self, port_space, qp_type)
     }
 
-    /// The next event; waits for it as long as `timeout` allows, for ever with `None`.
+    /// The next event; waits for it as long as `timeout` allows, for ever with `None`. Where events
+    /// come in bursts, take them with [`EventChannel::try_next_event`] and wait only when there is
+    /// none: that is one call of the kernel's less for each.
     ///
     /// # Errors
     ///
@@ -162,8 +164,8 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// When the kernel refuses the read. When a new connection could not be taken over, for want of
-    /// memory or descriptors; its peer is rejected, and the channel goes on.
+    /// When the kernel refuses the read; [`ErrorKind::Closed`](crate::ErrorKind::Closed) after
+    /// [`EventChannel::close`].
     #[doc(alias = "rdma_get_cm_event")]
     pub fn try_next_event(&self) -> Result<Option<Event>> {
         self.check_open("next_event")?;
@@ -176,7 +178,7 @@ impl EventChannel {
                     _ => return Err(Error::from_os("next_event", &error)),
                 },
             };
-            if let Some(event) = self.receive(&raw)? {
+            if let Some(event) = self.receive(&raw) {
                 return Ok(Some(event));
             }
         }
@@ -184,37 +186,44 @@ impl EventChannel {
 
     /// Turns the kernel's record into an event, carrying out what goes with it. `None` when it is
     /// about something that is gone, or hides an aftermath of something reported before.
-    fn receive(&self, raw: &ucma::EventResp) -> Result<Option<Event>> {
+    fn receive(&self, raw: &ucma::EventResp) -> Option<Event> {
         match raw.event_type() {
             ucma::EventType::CONNECT_REQUEST => self.receive_request(raw),
             ucma::EventType::MULTICAST_JOIN | ucma::EventType::MULTICAST_ERROR => {
-                Ok(multicast::receive(raw))
+                multicast::receive(raw)
             }
-            kind => Ok(id::find(raw.uid).and_then(|id| {
+            kind => {
+                let id = id::find(raw.uid)?;
                 let is_datagram = id.is_datagram();
                 IdEvent::new(id, raw, is_datagram).carry_out(kind)
-            })),
+            }
         }
     }
 
     /// A request brings a new id, which is ours to destroy whatever happens.
-    fn receive_request(&self, raw: &ucma::EventResp) -> Result<Option<Event>> {
+    fn receive_request(&self, raw: &ucma::EventResp) -> Option<Event> {
         let listener = id::find(raw.uid);
         let id = CmId::adopt(self, raw.id, listener.as_ref());
-        let Some(listener) = listener else {
-            // The listener was destroyed while another thread fetched the request. Dropping the new
-            // id rejects the peer.
-            return Ok(None);
-        };
-        listener.bring_over(&id, self)?;
+        // Without it the listener was destroyed while another thread fetched the request. Dropping
+        // the new id rejects the peer.
+        let listener = listener?;
         // A request for datagrams tells no way back: that comes with the datagrams.
         let (connection, _) = peer_data::of_event(raw, id.is_datagram());
-        id.take_offer(connection.offer(), Ece::from_kernel(raw.ece))?;
-        Ok(Some(Event::ConnectRequest(ConnectRequest {
-            listener,
-            id,
-            connection,
-        })))
+        let taken_over = listener
+            .bring_over(&id, self)
+            .and_then(|()| id.take_offer(connection.offer(), Ece::from_kernel(raw.ece)));
+        Some(match taken_over {
+            Ok(()) => Event::ConnectRequest(ConnectRequest {
+                listener,
+                id,
+                connection,
+            }),
+            Err(cause) => {
+                let mut event = IdEvent::new(listener, raw, false);
+                event.set_cause(cause);
+                Event::RequestLost(event)
+            }
+        })
     }
 
     pub(super) fn registry(&self) -> &'static Registry {
@@ -244,6 +253,14 @@ impl EventChannel {
         }
         // The number is the kernel's, and no reason to ask for more than a command can.
         Ok(query(there.min(command::MOST_SERVICES))?.0)
+    }
+}
+
+impl fmt::Debug for EventChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventChannel")
+            .field("fd", &self.0.fd)
+            .finish_non_exhaustive()
     }
 }
 

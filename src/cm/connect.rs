@@ -165,7 +165,7 @@ impl CmId {
                     operation,
                     ErrorKind::InvalidState,
                     "make a queue pair first (create_qp), or name one of your own \
-                     (ConnParam::qp_num)",
+                     (ConnParam::own_qp)",
                 )),
             },
         }

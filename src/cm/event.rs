@@ -29,6 +29,10 @@ pub enum Event {
     /// A peer wants to connect to a listening id (`CONNECT_REQUEST`).
     #[doc(alias = "RDMA_CM_EVENT_CONNECT_REQUEST")]
     ConnectRequest(ConnectRequest),
+    /// A peer wanted to connect to a listening id, and its request could not be taken over, for want
+    /// of memory or descriptors on this side for example. The peer is rejected, and the listener goes
+    /// on. [`Event::into_error`] tells why.
+    RequestLost(IdEvent),
     /// The peer accepted, and the id has no queue pair of its own: move the program's own to RTS
     /// ([`CmId::init_qp_attr`]) and finish with [`CmId::establish`], or destroy the id
     /// (`CONNECT_RESPONSE`).
@@ -232,6 +236,7 @@ impl Event {
         match self {
             Self::ConnectRequest(request) => Err(request),
             Self::AddressResolved(event)
+            | Self::RequestLost(event)
             | Self::AddressError(event)
             | Self::RouteResolved(event)
             | Self::RouteError(event)
@@ -258,7 +263,7 @@ impl Event {
         self.content().map_or(Status::Success, IdEvent::status)
     }
 
-    /// The event's name in the C library, without the prefix.
+    /// The event's name in the C library, without the prefix; `REQUEST_LOST` is one of our own.
     #[doc(alias = "rdma_event_str")]
     pub fn name(&self) -> &'static str {
         match self {
@@ -267,6 +272,7 @@ impl Event {
             Self::RouteResolved(_) => "ROUTE_RESOLVED",
             Self::RouteError(_) => "ROUTE_ERROR",
             Self::ConnectRequest(_) => "CONNECT_REQUEST",
+            Self::RequestLost(_) => "REQUEST_LOST",
             Self::ConnectResponse(_) => "CONNECT_RESPONSE",
             Self::ConnectError(_) => "CONNECT_ERROR",
             Self::Unreachable(_) => "UNREACHABLE",

@@ -100,18 +100,22 @@ impl DatagramPeer {
     }
 }
 
-/// The two forms in which an event's record has it.
+/// The two forms in which an event's record has it. The way to a peer or a group comes with the news
+/// that there is one.
 pub(super) fn of_event(
     raw: &ucma::EventResp,
     is_datagram: bool,
 ) -> (ConnectionData, Option<DatagramPeer>) {
-    if is_datagram {
-        let param = raw.ud();
-        let peer = DatagramPeer::from_kernel(param);
-        (ConnectionData::from_datagram(param), Some(peer))
-    } else {
-        (ConnectionData::from_kernel(raw.conn()), None)
+    if !is_datagram {
+        return (ConnectionData::from_kernel(raw.conn()), None);
     }
+    let param = raw.ud();
+    let tells_the_way = matches!(
+        raw.event_type(),
+        ucma::EventType::ESTABLISHED | ucma::EventType::MULTICAST_JOIN
+    );
+    let peer = tells_the_way.then(|| DatagramPeer::from_kernel(param));
+    (ConnectionData::from_datagram(param), peer)
 }
 
 #[cfg(test)]

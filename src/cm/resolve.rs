@@ -183,7 +183,7 @@ impl CmId {
             return Err(Error::new(
                 "next_event",
                 ErrorKind::Disconnected,
-                "a connection request came for a device that is gone; the channel goes on",
+                "a connection request came for a device that is gone",
             ));
         }
         state.offer = Some(offer);

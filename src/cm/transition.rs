@@ -70,9 +70,14 @@ impl IdEvent {
     }
 
     pub(super) fn fail(&mut self, kind: ucma::EventType, cause: Error) -> ucma::EventType {
+        self.set_cause(cause);
+        kind
+    }
+
+    /// Says what failed on this side.
+    pub(super) fn set_cause(&mut self, cause: Error) {
         self.status = Status::Errno(cause.errno().unwrap_or(libc::EIO));
         self.cause = Some(cause);
-        kind
     }
 }
 

@@ -28,9 +28,6 @@ pub struct Listener {
     settings: Settings,
 }
 
-/// Requests that wait for being accepted; the kernel drops further ones, which are repeated.
-const BACKLOG: u32 = 128;
-
 impl Listener {
     /// Listens on an address; a wildcard address listens on all RDMA devices, port 0 takes a free
     /// port.
@@ -57,7 +54,7 @@ impl Listener {
         let channel = EventChannel::open()?;
         let id = channel.create_id(PortSpace::Tcp)?;
         id.bind_addr(address)?;
-        id.listen(BACKLOG)?;
+        id.listen(settings.backlog)?;
         Ok(Self {
             id,
             channel,
@@ -77,7 +74,8 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// When the peer gives up during the handshake; the listener goes on.
+    /// When the peer gives up during the handshake, and as [`Listener::incoming`]; the listener goes
+    /// on.
     pub fn accept(&self) -> Result<Connection> {
         self.incoming(None)?.prepare()?.establish()
     }
@@ -101,7 +99,8 @@ impl Listener {
     /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when none came in time;
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`Listener::close`];
     /// [`ErrorKind::DeviceRemoved`](crate::ErrorKind::DeviceRemoved) when the listener's device is
-    /// gone.
+    /// gone. Any other error is about one peer, whose request could not be taken over, and which is
+    /// rejected; the listener goes on.
     #[doc(alias = "rdma_get_request")]
     pub fn incoming(&self, timeout: Option<Duration>) -> Result<Incoming> {
         let deadline = Deadline::after(timeout);
@@ -117,7 +116,9 @@ impl Listener {
                         settings: self.settings.clone(),
                     });
                 }
-                Event::DeviceRemoval(_) => return Err(event.into_error("accept")),
+                Event::DeviceRemoval(_) | Event::RequestLost(_) => {
+                    return Err(event.into_error("accept"));
+                }
                 // Of requests that were dropped between their arrival and their answer.
                 _ => {}
             }

@@ -7,6 +7,7 @@
 mod connection;
 mod connector;
 mod listener;
+mod room;
 mod settings;
 mod setup;
 mod sync_id;

@@ -19,6 +19,7 @@ pub struct Settings {
     pub(super) recv_depth: u32,
     pub(super) segments: u32,
     pub(super) max_inline: u32,
+    pub(super) backlog: u32,
     pub(super) connect_timeout: Duration,
     pub(super) spin: Duration,
     pub(super) param: ConnParam,
@@ -39,6 +40,7 @@ impl Settings {
             recv_depth: 32,
             segments: 4,
             max_inline: 64,
+            backlog: 0,
             connect_timeout: Duration::from_secs(10),
             spin: Duration::from_micros(20),
             // One retry less than the C library's 7, which rxe takes for "for ever": a peer's
@@ -50,6 +52,13 @@ impl Settings {
     /// Send requests that can be outstanding.
     pub fn send_depth(mut self, requests: u32) -> Self {
         self.send_depth = requests;
+        self
+    }
+
+    /// Requests that can wait at a listener, see [`CmId::listen`](crate::CmId::listen); 0, as at the
+    /// beginning, is the most that the kernel allows.
+    pub fn backlog(mut self, requests: u32) -> Self {
+        self.backlog = requests;
         self
     }
 

@@ -1,5 +1,6 @@
 //! A connection before its handshake.
 
+use super::room::completion_room;
 use super::{Connection, Settings};
 use crate::cm::{CmId, Event, EventChannel};
 use crate::error::Result;
@@ -36,8 +37,7 @@ impl Prepared {
         let pd = id.protection_domain()?;
         let context = pd.context();
         let completions = context.private_completion_channel()?;
-        // Devices round depths up, to less than twice what was asked for.
-        let room = (settings.send_depth.saturating_add(settings.recv_depth)).saturating_mul(2);
+        let room = completion_room(context, &[settings.send_depth, settings.recv_depth])?;
         let cq = context
             .completion_queue(room)
             .channel(&completions)

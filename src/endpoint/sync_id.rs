@@ -296,8 +296,8 @@ impl SyncId {
     ///
     /// # Errors
     ///
-    /// An id that does not listen; the removal of its device; when the queue pair cannot be made,
-    /// and then the peer is rejected.
+    /// An id that does not listen; the removal of its device; a request that could not be taken over,
+    /// or whose queue pair cannot be made: that peer is rejected, and the listener goes on.
     #[doc(alias = "rdma_get_request")]
     pub fn get_request(&self) -> Result<Self> {
         let operation = "get_request";
@@ -312,7 +312,9 @@ impl SyncId {
         let request = loop {
             match self.next(operation, deadline)? {
                 Event::ConnectRequest(request) => break request,
-                event @ Event::DeviceRemoval(_) => return Err(event.into_error(operation)),
+                event @ (Event::DeviceRemoval(_) | Event::RequestLost(_)) => {
+                    return Err(event.into_error(operation));
+                }
                 // Of requests that were dropped between their arrival and their answer.
                 _ => {}
             }
@@ -342,7 +344,9 @@ impl SyncId {
         }
         let wanted =
             |event: &Event| matches!(event, Event::Established(_) | Event::ConnectResponse(_));
-        self.wait("connect", wanted).map(drop)
+        let event = self.wait("connect", wanted)?;
+        self.connection = event.content().map(|answer| answer.connection().clone());
+        Ok(())
     }
 
     /// Accepts the peer's request and waits until the connection is made; for datagrams it does not

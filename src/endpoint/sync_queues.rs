@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 
 use super::SyncId;
+use super::room::completion_room;
 use super::sync_id::explain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Completion, PostError, RemoteAddress, Segment, SendFlags};
@@ -38,9 +39,9 @@ impl SyncId {
             if !wanted {
                 return Ok(None);
             }
-            let channel = context.private_completion_channel()?;
-            // Devices round the depths of queues up, to less than twice what was asked for.
-            let room = entries.saturating_mul(2).min(context.attr()?.max_cqe());
+            // The program may get the queue in the end, and wait for it as it likes.
+            let channel = context.completion_channel()?;
+            let room = completion_room(&context, &[entries])?;
             let cq = context.completion_queue(room).channel(&channel).build()?;
             Ok(Some(cq))
         };

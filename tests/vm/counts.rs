@@ -209,6 +209,7 @@ fn cmtime(maker: Maker, count: usize) -> Result<Trace, Box<dyn Error>> {
             .args(args)
             .timeout(Duration::from_secs(60)),
     )
+    .map_err(|error| format!("{program} with {count} connections: {error}").into())
 }
 
 fn traced(tracer: Tracer) -> Result<Trace, Box<dyn Error>> {

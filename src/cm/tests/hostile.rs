@@ -121,8 +121,8 @@ fn a_request_without_a_device_is_rejected() {
     let active = pair::furnish(&twin, channel, id).unwrap();
     active.id.connect(&ConnParam::new()).unwrap();
     tamper_query(&twin, |answer| answer[GUID].fill(0));
-    let error = listening.channel.try_next_event().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Disconnected);
+    let lost = expect(&listening.channel, "REQUEST_LOST").unwrap();
+    assert_eq!(lost.into_error("accept").kind(), ErrorKind::Disconnected);
     expect(&active.channel, "REJECTED").unwrap();
     drop((listening, active));
     twin.assert_clean();

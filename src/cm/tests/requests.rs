@@ -98,8 +98,10 @@ fn a_request_that_cannot_be_taken_over_is_rejected() {
     let twin = Twin::new();
     let (listening, active) = requested(&twin);
     twin.fail(0, libc::ENOMEM, |call| call.is_cm(Command::Query));
-    let error = listening.channel.try_next_event().unwrap_err();
-    assert_eq!(error.errno(), Some(libc::ENOMEM));
+    let lost = listening.channel.try_next_event().unwrap().unwrap();
+    assert!(matches!(lost, Event::RequestLost(_)), "{lost:?}");
+    assert_eq!(lost.id(), &listening.id);
+    assert_eq!(lost.into_error("accept").errno(), Some(libc::ENOMEM));
     expect(&active.channel, "REJECTED").unwrap();
     drop((listening, active));
     twin.assert_clean();

@@ -54,6 +54,8 @@ struct File {
     /// The twin's end, until the program has closed the other.
     ours: Option<fs::File>,
     is_readable: bool,
+    /// Whether a read that finds nothing returns.
+    is_nonblocking: bool,
     /// The process that opened it.
     opener: u32,
     kind: Kind,
@@ -74,6 +76,7 @@ impl Files {
             inode: inode_of(number).unwrap_or(0),
             ours,
             is_readable: false,
+            is_nonblocking: false,
             opener: process::id(),
             kind,
         });
@@ -96,6 +99,15 @@ impl Files {
             true => Ok(()),
             false => Err(libc::EACCES),
         }
+    }
+
+    pub(super) fn set_nonblocking(&mut self, file: FileId) {
+        self.0[file.0].is_nonblocking = true;
+    }
+
+    /// Whether a read that finds nothing would wait for ever.
+    pub(super) fn is_blocking(&self, file: FileId) -> bool {
+        !self.0[file.0].is_nonblocking
     }
 
     pub(super) fn kind(&self, file: FileId) -> &Kind {

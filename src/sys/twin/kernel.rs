@@ -74,7 +74,9 @@ impl Kernel for Twin {
 
     fn set_nonblocking(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.enter(&Call::SetNonblocking, |world| {
-            world.files.find(fd).map(drop)
+            let file = world.files.find(fd)?;
+            world.files.set_nonblocking(file);
+            Ok(())
         })
     }
 

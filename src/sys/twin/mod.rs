@@ -480,7 +480,11 @@ impl World {
             return Err(libc::EAGAIN);
         };
         let token = tokens.pop_front();
-        if tokens.is_empty() {
+        let is_last = tokens.is_empty();
+        if token.is_none() && self.files.is_blocking(file) {
+            self.violation("a read from a completion channel that would never return");
+        }
+        if is_last {
             self.files.quiet(file, fd)?;
         }
         let token = token.ok_or(libc::EAGAIN)?.to_ne_bytes();

@@ -107,7 +107,7 @@ const QUEUE_PAIRS: &[Situation] = &[
             pd.create_qp(&QpAttr::new(&pd).send_cq(&cq)).map(drop)
         },
         kind: ErrorKind::InvalidInput,
-        words: &["a completion queue for sends and one for receives"],
+        words: &["a completion queue for receives"],
     },
 ];
 
