@@ -253,7 +253,7 @@ impl Session {
         match event {
             Event::Disconnected(_) => self.peer_ended = true,
             Event::DeviceRemoval(_) => return Err(event.into_error("rping").into()),
-            // News that end nothing, such as a changed link address.
+            // The others (a changed link address, for one) do not end the connection.
             _ => {}
         }
         Ok(())

@@ -207,7 +207,7 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`CmId::reject`].
     #[doc(alias = "rdma_reject_ece")]
     pub fn reject_ece(&self, private_data: &[u8]) -> Result<()> {
         self.reject_as(RejectCode::VendorOption, private_data)
@@ -242,6 +242,10 @@ impl CmId {
     /// is flushed, and the peer is told. Both sides get the event
     /// [`Disconnected`](super::Event::Disconnected), this one only when the peer has disconnected
     /// as well. Harmless when done before, or after the peer did.
+    ///
+    /// A queue pair of the program's own ([`ConnParam::own_qp`]) is left as it is: what is
+    /// outstanding on it is flushed when the program moves it to the error state
+    /// (`QpModify::to(QpState::Error)`).
     ///
     /// # Errors
     ///

@@ -72,6 +72,8 @@ impl CmId {
     /// An id can be in several groups. It leaves them with [`CmId::leave_multicast`], or when it is
     /// destroyed. RoCE has groups of IPv4 addresses only.
     ///
+    /// Receives need room for the [`GRH_LENGTH`](crate::GRH_LENGTH) bytes in front of each datagram.
+    ///
     /// ```no_run
     /// # fn example(id: &rdmacm::CmId) -> rdmacm::Result<()> {
     /// use std::net::SocketAddr;

@@ -18,7 +18,8 @@ impl CmId {
     /// # Errors
     ///
     /// Addresses that are not this machine's or belong to no RDMA device, ports in use; a device that
-    /// cannot be opened, after which the id is bound and can only be destroyed.
+    /// cannot be opened ([`ErrorKind::NotSupported`]: a driver other than rxe), after which the id is
+    /// bound and can only be destroyed.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind_addr(&self, local: impl Into<Address>) -> Result<()> {
         let local = local.into();
@@ -73,9 +74,11 @@ impl CmId {
         Ok(())
     }
 
-    /// Begins to find the route, for as long as `timeout` at most. Where the service ibacm runs, it is
-    /// asked first, as the C library does. The outcome is the event [`RouteResolved`](super::Event::RouteResolved)
-    /// or [`RouteError`](super::Event::RouteError).
+    /// Begins to find the route, for as long as `timeout` at most. The outcome is the event
+    /// [`RouteResolved`](super::Event::RouteResolved) or [`RouteError`](super::Event::RouteError).
+    ///
+    /// Where the service ibacm runs, it is asked first, as the C library does. The call itself waits
+    /// for its answer, for up to a second; one that did not answer is left alone for the next ten.
     ///
     /// # Errors
     ///

@@ -67,7 +67,7 @@ impl Connector {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Connector::connect`], but for the peer's answer.
     pub fn prepare(&self, peer: impl ToSocketAddrs) -> Result<Prepared> {
         self.each_address(peer, |peer, deadline| self.prepare_one(peer, deadline))
     }

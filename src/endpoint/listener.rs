@@ -46,7 +46,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Listener::bind`].
     pub fn bind_with(address: impl ToSocketAddrs, settings: Settings) -> Result<Self> {
         try_each("bind", address, |address| {
             Self::bind_one(address, settings.clone())
@@ -126,7 +126,9 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// Readable when a request waits.
+    /// Readable when a request waits, and for other events, which the listener skips. Take what is
+    /// there with [`Listener::incoming`] and a timeout of zero
+    /// ([`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut): no request).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }

@@ -142,7 +142,7 @@ impl SyncId {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Pd::alloc`](crate::Pd::alloc).
     #[doc(alias("rdma_reg_read", "rdma_reg_write"))]
     pub fn alloc_with(&self, length: usize, access: Access) -> Result<Buffer> {
         self.id.protection_domain()?.alloc(length, access)
@@ -163,7 +163,8 @@ impl SyncId {
         })
     }
 
-    /// Posts a receive into the segments, to the shared receive queue where the id has one.
+    /// Posts a receive into the segments, to the shared receive queue where the id has one. A datagram
+    /// comes with [`GRH_LENGTH`](crate::GRH_LENGTH) bytes in front of it.
     ///
     /// # Errors
     ///
@@ -282,7 +283,7 @@ impl SyncId {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`SyncId::send_completion`].
     #[doc(alias = "rdma_get_recv_comp")]
     pub fn recv_completion(&mut self) -> Result<Completion> {
         self.completion("recv_completion", |queues| &mut queues.recv_cq)

@@ -27,6 +27,9 @@ pub struct Destination<'a> {
     /// Number of the receiver's queue pair; `0xff_ffff` for a multicast group.
     pub qp_num: u32,
     /// The queue key that the receiver's queue pair has ([`QpModify::qkey`](crate::QpModify::qkey)).
+    /// The side that asked for the peer finds it in [`DatagramPeer`](crate::DatagramPeer). The side
+    /// that was asked hears of none: among ids of a port space it is that of its own queue pair,
+    /// [`QpInfo::qkey`](crate::QpInfo::qkey).
     pub qkey: u32,
 }
 

@@ -79,8 +79,8 @@ impl<'a> CqBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// No entries, or more than the device allows; a channel of another device; a driver that this
-    /// crate has no data path for.
+    /// No entries, or more than the device allows; a channel of another device; too little memory or
+    /// locked memory.
     pub fn build(self) -> Result<Cq> {
         let operation = "create_cq";
         let Self {

@@ -139,7 +139,8 @@ impl Srq {
 
     /// Posts a receive: the next message of any of the queue pairs is placed into the segments,
     /// one after the other. Does not enter the kernel. `wr_id` comes back in the completion, which
-    /// names the queue pair.
+    /// names the queue pair. A datagram comes with [`GRH_LENGTH`](crate::GRH_LENGTH) bytes in front
+    /// of it.
     ///
     /// # Errors
     ///
