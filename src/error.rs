@@ -180,8 +180,8 @@ impl Error {
         self.errno
     }
 
-    /// The resolver's error number (`EAI_NONAME` and so on, of netdb.h), if the name resolver failed.
-    /// These numbers are not errnos.
+    /// The resolver's error number (`EAI_NONAME` and so on, of netdb.h), if the name resolver
+    /// failed. These numbers are not errnos.
     pub fn resolver_code(&self) -> Option<i32> {
         self.resolver_code
     }

@@ -23,10 +23,10 @@ use crate::sys::{Deadline, Kernel, Wake, wait_readable};
 /// A cheap handle; the channel goes with the last handle and the last id on it. Several threads may
 /// read: each event is given to one of them.
 ///
-/// For event loops, [`AsFd`] gives the descriptor. It is non-blocking, and readable while the kernel
-/// has an event. Call [`EventChannel::try_next_event`] until it returns `None`, in level-triggered
-/// loops as well as in edge-triggered ones. It may do so at once: another reader was faster, or the
-/// event was about an id that is gone.
+/// For event loops, [`AsFd`] gives the descriptor. It is non-blocking, and readable while the
+/// kernel has an event. Call [`EventChannel::try_next_event`] until it returns `None`, in
+/// level-triggered loops as well as in edge-triggered ones. It may do so at once: another reader
+/// was faster, or the event was about an id that is gone.
 #[doc(alias("rdma_event_channel", "rdma_create_event_channel"))]
 #[derive(Debug, Clone)]
 pub struct EventChannel(Arc<ChannelInner>);
@@ -122,8 +122,8 @@ impl EventChannel {
         Ok(Ready { event, beside })
     }
 
-    /// Makes an id on the channel, with the kind of queue pair that the port space has: datagrams for
-    /// [`PortSpace::Udp`] and [`PortSpace::Ipoib`], reliable connections for the others.
+    /// Makes an id on the channel, with the kind of queue pair that the port space has: datagrams
+    /// for [`PortSpace::Udp`] and [`PortSpace::Ipoib`], reliable connections for the others.
     ///
     /// # Errors
     ///

@@ -50,9 +50,9 @@ impl ConnParam {
     }
 
     /// Bytes that the peer finds in its event. On InfiniBand and RoCE a connect carries up to 56
-    /// bytes, an accept 196 and a reject 148 (datagrams: 180, 136 and 136); the peer sees that many,
-    /// padded with zeros. [`CmId::max_private_data`](super::CmId::max_private_data) has the limit of
-    /// an id.
+    /// bytes, an accept 196 and a reject 148 (datagrams: 180, 136 and 136); the peer sees that
+    /// many, padded with zeros. [`CmId::max_private_data`](super::CmId::max_private_data) has the
+    /// limit of an id.
     ///
     /// # Errors
     ///
@@ -236,7 +236,8 @@ pub(super) struct QpNumber {
     pub has_srq: bool,
 }
 
-/// How many reads and atomics a side answers and begins at a time, or offers to, seen from our side.
+/// How many reads and atomics a side answers and begins at a time, or offers to, seen from our
+/// side.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer {
     pub responder_resources: u8,

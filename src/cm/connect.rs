@@ -11,11 +11,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{QpModify, QpState};
 
 impl CmId {
-    /// Asks the peer for a connection with the id's queue pair, and does not wait. The outcome is the
-    /// event [`Established`](super::Event::Established), [`Rejected`](super::Event::Rejected),
-    /// [`Unreachable`](super::Event::Unreachable) or
-    /// [`ConnectError`](super::Event::ConnectError). There is no timeout: a peer that reads the
-    /// request and never answers leaves it open.
+    /// Asks the peer for a connection with the id's queue pair, and does not wait. The outcome is
+    /// the event [`Established`](super::Event::Established), [`Rejected`](super::Event::Rejected),
+    /// [`Unreachable`](super::Event::Unreachable) or [`ConnectError`](super::Event::ConnectError).
+    /// There is no timeout: a peer that reads the request and never answers leaves it open.
     ///
     /// An id without a queue pair connects the one that `param` names ([`ConnParam::own_qp`]); its
     /// event is [`ConnectResponse`](super::Event::ConnectResponse). An id for datagrams asks for
@@ -45,8 +44,8 @@ impl CmId {
     }
 
     /// Accepts the peer's request with the id's queue pair, or with the one that `param` names, and
-    /// does not wait. The event [`Established`](super::Event::Established) follows when the peer has
-    /// heard it. A peer that asked for datagrams causes no such event: it may send at once.
+    /// does not wait. The event [`Established`](super::Event::Established) follows when the peer
+    /// has heard it. A peer that asked for datagrams causes no such event: it may send at once.
     ///
     /// # Errors
     ///
@@ -76,7 +75,8 @@ impl CmId {
             ..Default::default()
         };
         let ready = match &qp {
-            // One for datagrams was brought up when it was made; the program's own is the program's.
+            // One for datagrams was brought up when it was made; the program's own is the
+            // program's.
             Some(qp) if !self.is_datagram() => self.make_ready(&state, qp, accepted),
             _ => Ok(()),
         };

@@ -42,8 +42,8 @@ pub enum Event {
     /// peer's link address changed, after which the connection goes on.
     #[doc(alias = "RDMA_CM_EVENT_UNREACHABLE")]
     Unreachable(IdEvent),
-    /// The peer rejected the connection, or nobody listens there (`REJECTED`). The id's queue pair is
-    /// in the error state by then, so that what was posted is flushed.
+    /// The peer rejected the connection, or nobody listens there (`REJECTED`). The id's queue pair
+    /// is in the error state by then, so that what was posted is flushed.
     #[doc(alias = "RDMA_CM_EVENT_REJECTED")]
     Rejected(IdEvent),
     /// The connection is made; the queue pair can send (`ESTABLISHED`). For datagrams: the peer has

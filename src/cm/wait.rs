@@ -20,8 +20,8 @@ pub enum Wake<'e> {
 
 impl EventChannel {
     /// Waits for one event, and makes any other that matters an error of `operation`, as blocking
-    /// calls want it. Events that do not end the step (a changed address, the end of a timewait) are
-    /// skipped. With `None` it waits for ever.
+    /// calls want it. Events that do not end the step (a changed address, the end of a timewait)
+    /// are skipped. With `None` it waits for ever.
     ///
     /// ```no_run
     /// # fn example(channel: &rdmacm::EventChannel, id: &rdmacm::CmId) -> rdmacm::Result<()> {

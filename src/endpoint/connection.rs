@@ -189,12 +189,13 @@ impl Connection {
     /// fit, else through a buffer that the connection keeps.
     ///
     /// While the peer has no receive posted, the device repeats the message as often as the peer
-    /// said ([`ConnParam::rnr_retry_count`](crate::ConnParam::rnr_retry_count)): with 7, the default,
-    /// for ever, so that only the timeout ends the call.
+    /// said ([`ConnParam::rnr_retry_count`](crate::ConnParam::rnr_retry_count)): with 7, the
+    /// default, for ever, so that only the timeout ends the call.
     ///
     /// # Errors
     ///
-    /// The end of the connection, the timeout, a peer that has no receive for it in all its retries.
+    /// The end of the connection, the timeout, a peer that has no receive for it in all its
+    /// retries.
     pub fn send(&mut self, message: &[u8]) -> Result<()> {
         if message.len() <= self.capabilities.max_inline_data as usize {
             self.submit(|batch, wr_id| batch.send(wr_id).signaled().inline(message))?;

@@ -62,8 +62,8 @@ impl Connector {
         })
     }
 
-    /// As [`Connector::connect`], up to the handshake, so that receives can be posted before it. The
-    /// first address that an RDMA device leads to is the one.
+    /// As [`Connector::connect`], up to the handshake, so that receives can be posted before it.
+    /// The first address that an RDMA device leads to is the one.
     ///
     /// # Errors
     ///

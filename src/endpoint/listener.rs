@@ -71,8 +71,8 @@ impl Listener {
     }
 
     /// Waits for a peer and connects with it, for ever. A peer that does not finish its handshake
-    /// takes up to [`Settings::connect_timeout`]; a server of many clients takes their requests with
-    /// [`Listener::incoming`] and makes the connections in threads of their own. Post receives
+    /// takes up to [`Settings::connect_timeout`]; a server of many clients takes their requests
+    /// with [`Listener::incoming`] and makes the connections in threads of their own. Post receives
     /// before the handshake, in the same way, where the peer sends at once.
     ///
     /// # Errors

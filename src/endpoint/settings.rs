@@ -32,9 +32,9 @@ impl Default for Settings {
 
 impl Settings {
     /// The defaults: 32 sends and 32 receives of up to 4 segments, 64 bytes inline, 10 seconds to
-    /// connect, 20 µs of polling before a wait sleeps, and [`ConnParam::new`] with 6 retries instead
-    /// of 7, which rxe takes for "for ever": a machine that vanishes ends the send that it does not
-    /// answer.
+    /// connect, 20 µs of polling before a wait sleeps, and [`ConnParam::new`] with 6 retries
+    /// instead of 7, which rxe takes for "for ever": a machine that vanishes ends the send that it
+    /// does not answer.
     pub fn new() -> Self {
         Self {
             send_depth: 32,

@@ -88,12 +88,12 @@ impl SyncId {
         Ok(Self::new(channel, id))
     }
 
-    /// Makes an id out of what [`AddrInfoQuery`](crate::AddrInfoQuery) found, and takes it as far as
-    /// it goes without the peer: a passive one is bound, and makes its connections' queue pairs of
-    /// `attr`; an active one is resolved (2 seconds each for address and route), and its queue pair
-    /// is made of `attr`. An `attr` that lives as long as this one can name no protection domain,
-    /// completion queue or shared receive queue of the program's: pass `None` for those, and call
-    /// [`SyncId::create_qp`] afterwards.
+    /// Makes an id out of what [`AddrInfoQuery`](crate::AddrInfoQuery) found, and takes it as far
+    /// as it goes without the peer: a passive one is bound, and makes its connections' queue pairs
+    /// of `attr`; an active one is resolved (2 seconds each for address and route), and its queue
+    /// pair is made of `attr`. An `attr` that lives as long as this one can name no protection
+    /// domain, completion queue or shared receive queue of the program's: pass `None` for those,
+    /// and call [`SyncId::create_qp`] afterwards.
     ///
     /// ```no_run
     /// use rdmacm::{AddrInfoQuery, ConnParam, QpAttr, SyncId};
@@ -292,8 +292,8 @@ impl SyncId {
 
     /// Says what the queue pairs of the connections to come are made of: [`SyncId::get_request`]
     /// makes one for each, with completion queues of its own. Attributes that name objects of the
-    /// program's do not live long enough for this: without request attributes `get_request` makes no
-    /// queue pair, and [`SyncId::create_qp`] makes it on the id that it returns.
+    /// program's do not live long enough for this: without request attributes `get_request` makes
+    /// no queue pair, and [`SyncId::create_qp`] makes it on the id that it returns.
     pub fn set_request_attr(&mut self, attr: QpAttr<'static>) {
         self.request_attr = Some(attr);
     }
@@ -335,8 +335,8 @@ impl SyncId {
     }
 
     /// Connects with the peer, or asks a peer for datagrams ([`SyncId::datagram`] is the way
-    /// there). With a queue pair that `param` names it returns when the peer has answered; move that
-    /// to RTS and call [`CmId::establish`].
+    /// there). With a queue pair that `param` names it returns when the peer has answered; move
+    /// that to RTS and call [`CmId::establish`].
     ///
     /// # Errors
     ///
@@ -433,8 +433,8 @@ impl SyncId {
         self.id.leave_multicast(group)
     }
 
-    /// Destroys the queue pair, then the id. Completion queues and shared receive queue go with this
-    /// value.
+    /// Destroys the queue pair, then the id. Completion queues and shared receive queue go with
+    /// this value.
     ///
     /// # Errors
     ///

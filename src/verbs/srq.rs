@@ -63,7 +63,8 @@ impl Pd {
     /// Makes a shared receive queue.
     ///
     /// ```no_run
-    /// # fn example(pd: &rdmacm::Pd, cq: &rdmacm::Cq, inbox: &rdmacm::Buffer) -> rdmacm::Result<()> {
+    /// # use rdmacm::{Buffer, Cq, Pd, Result};
+    /// # fn example(pd: &Pd, cq: &Cq, inbox: &Buffer) -> Result<()> {
     /// use rdmacm::{QpAttr, SrqAttr};
     ///
     /// let mut srq = pd.create_srq(&SrqAttr { max_wr: 64, max_sge: 1 })?;
