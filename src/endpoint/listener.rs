@@ -134,7 +134,8 @@ impl AsFd for Listener {
     }
 }
 
-/// A peer that wants to connect. Dropping it rejects the peer.
+/// A peer that wants to connect. Dropping it rejects the peer. The kernel sets no limit to how long
+/// the peer waits for the answer; its program may.
 #[derive(Debug)]
 pub struct Incoming {
     request: ConnectRequest,
