@@ -162,7 +162,9 @@ impl Error {
         self
     }
 
-    /// The operation that failed, under the name it has in this crate.
+    /// The operation that failed: mostly the name of the C function without its prefix
+    /// (`resolve_addr`, `create_qp`, `reg_mr`). For messages: programs decide by
+    /// [`Error::kind`].
     pub fn operation(&self) -> &'static str {
         self.operation
     }
@@ -178,8 +180,8 @@ impl Error {
         self.errno
     }
 
-    /// The resolver's error number (`EAI_NONAME` and so on, of netdb.h), if the name resolver failed.
-    /// These numbers are not errnos.
+    /// The resolver's error number (`EAI_NONAME` and so on, of netdb.h), if the name resolver
+    /// failed. These numbers are not errnos.
     pub fn resolver_code(&self) -> Option<i32> {
         self.resolver_code
     }

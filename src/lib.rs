@@ -7,9 +7,14 @@
 //! # Where to begin
 //!
 //! * [`Connector`], [`Listener`] and [`Connection`] connect two programs in a few lines.
+//! * [`SyncId`] is an id without an event channel to care for, as programs of the C library use it:
+//!   each call waits for its step. [`AddrInfoQuery`] finds addresses by names.
 //! * [`EventChannel`], [`CmId`] and [`Event`] give every step of the connection manager, with
 //!   [`Pd`], [`Buffer`], [`Cq`] and [`Qp`] beside them.
 //! * [`devices`] lists the RDMA devices; a [`Context`] is an open one.
+//!
+//! Today the crate drives soft-RoCE (rxe). Other devices are listed, but opening one, and so
+//! binding an address of it or resolving over it, fails with [`ErrorKind::NotSupported`].
 //!
 //! Items carry the names of their C counterparts: search for `rdma_connect`. [`c_names`] is the
 //! whole table.

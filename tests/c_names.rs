@@ -191,21 +191,36 @@ struct Row {
     works: &'static str,
 }
 
+/// The rows of librdmacm's names.
 fn rows() -> Vec<Row> {
-    let lines = TABLE.lines().filter(|line| line.starts_with("| `"));
-    lines
-        .map(|line| {
-            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+    let (librdmacm, _) = parts();
+    cells_of(librdmacm)
+        .map(|cells| {
             let ["", c_name, items, works, _difference, ""] = cells[..] else {
-                panic!("not four cells: {line}");
+                panic!("not four cells: {cells:?}");
             };
             Row {
                 c_name: c_name.trim_matches('`'),
-                items: items.split('`').skip(1).step_by(2).collect(),
+                items: quoted(items),
                 works,
             }
         })
         .collect()
+}
+
+/// The tables of librdmacm's names, and those of fields and verbs, which are not complete.
+fn parts() -> (&'static str, &'static str) {
+    TABLE.split_once("\n# Fields\n").expect("the fields")
+}
+
+fn cells_of(tables: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
+    let lines = tables.lines().filter(|line| line.starts_with("| `"));
+    lines.map(|line| line.split('|').map(str::trim).collect())
+}
+
+/// The names within backquotes.
+fn quoted(cell: &'static str) -> Vec<&'static str> {
+    cell.split('`').skip(1).step_by(2).collect()
 }
 
 #[test]
@@ -252,6 +267,26 @@ fn each_item_answers_to_the_c_name() {
         }
     }
     assert!(silent.is_empty(), "\n{}", silent.join("\n"));
+}
+
+#[test]
+fn each_verb_is_found_by_its_c_name() {
+    let aliases = aliases();
+    let (_, verbs) = parts().1.split_once("\n# Verbs\n").expect("the verbs");
+    let mut rows = 0;
+    for cells in cells_of(verbs) {
+        let ["", c_names, items, _difference, ""] = cells[..] else {
+            panic!("not three cells: {cells:?}");
+        };
+        let items = quoted(items);
+        for c_name in quoted(c_names) {
+            let answering = aliases.get(c_name).map(Vec::as_slice).unwrap_or_default();
+            let is_named = |item: &String| items.contains(&item.as_str());
+            assert!(answering.iter().any(is_named), "{c_name}: {items:?}");
+        }
+        rows += 1;
+    }
+    assert!(rows > 0);
 }
 
 /// Where the C library is installed, its exports are those of the list, up to its age.

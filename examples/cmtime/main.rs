@@ -4,7 +4,7 @@
 //! It makes the same connections and takes the same options, so either end can be the C program:
 //!
 //! ```text
-//! cargo run --example cmtime                                    # the server: says nothing, never ends
+//! cargo run --example cmtime                                    # the server, which says nothing
 //! cmtime -s 10.10.0.1 -c 100                                    # in C, or in Rust as above
 //! cargo run --release --example cmtime -- -s 10.10.0.1 --side-by-side /usr/bin/cmtime
 //! ```

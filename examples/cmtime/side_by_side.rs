@@ -206,8 +206,8 @@ impl Server {
         Ok(server)
     }
 
-    /// The servers say nothing, but a first connection tells. It also finds everything for the first
-    /// time, before anything is measured.
+    /// The servers say nothing, but a first connection tells. It also finds everything for the
+    /// first time, before anything is measured.
     fn connect_when_it_listens(&self) -> Result<Connection> {
         let deadline = Instant::now() + PATIENCE;
         loop {

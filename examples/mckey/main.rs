@@ -11,12 +11,12 @@
 //! What to learn here:
 //!
 //! * Joining ([`CmId::join_multicast`](rdmacm::CmId::join_multicast)) makes the network deliver the
-//!   group's packets to this port, attaches the id's queue pair so that it gets a copy, and tells in an
-//!   event where to send to: the group's path, a queue pair number that stands for all members, and
-//!   the key that they share.
+//!   group's packets to this port, attaches the id's queue pair so that it gets a copy, and tells
+//!   in an event where to send to: the group's path, a queue pair number that stands for all
+//!   members, and the key that they share.
 //! * A sender needs to join as well, but may do so to send only (`-o`), and then receives nothing.
-//! * There is no connection, no peer and no answer. Who comes late has missed what was sent before, and
-//!   the sender does not know who listens.
+//! * There is no connection, no peer and no answer. Who comes late has missed what was sent before,
+//!   and the sender does not know who listens.
 //!
 //! The sender asks for the completion of its last message and waits for it before it ends, which
 //! the C program does not: a queue pair that is destroyed sends nothing more of what is queued.
@@ -79,8 +79,8 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Brings all ids into the group. They go their ways at the same time, and the events tell how far each
-/// has come.
+/// Brings all ids into the group. They go their ways at the same time, and the events tell how far
+/// each has come.
 fn join(
     channel: &EventChannel,
     source: Option<Address>,

@@ -76,8 +76,8 @@ impl Session {
     /// other, come through `channel`.
     pub fn new(id: CmId, channel: EventChannel, timeout: Option<Duration>) -> Result<Self> {
         let context = id.context()?;
-        // Not `id.protection_domain()`, which all connections share: with a domain of its own, a key
-        // that was told to one peer is of no use to another.
+        // Not `id.protection_domain()`, which all connections share: with a domain of its own, a
+        // key that was told to one peer is of no use to another.
         let pd = context.alloc_pd()?;
         let completions = context.completion_channel()?;
         // Devices may round the depths of a queue pair up, to less than twice the value. The
@@ -253,7 +253,7 @@ impl Session {
         match event {
             Event::Disconnected(_) => self.peer_ended = true,
             Event::DeviceRemoval(_) => return Err(event.into_error("rping").into()),
-            // News that end nothing, such as a changed link address.
+            // The others (a changed link address, for one) do not end the connection.
             _ => {}
         }
         Ok(())

@@ -38,8 +38,8 @@ pub fn run(server: &str, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Brings all ids to the point where they can send. They go their ways at the same time, and the events
-/// tell how far each has come.
+/// Brings all ids to the point where they can send. They go their ways at the same time, and the
+/// events tell how far each has come.
 fn connect(channel: &EventChannel, way: &AddrInfo, args: &Args) -> Result<Vec<Node>> {
     let count = args.options.connections as usize;
     // An id lives as long as somebody has it.

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! For datagrams the connection manager makes no connection. It answers one question: to an address
-//! and a port, which queue pair? (InfiniBand calls that service id resolution.) The steps are those of
-//! a connection all the same, and here they are:
+//! and a port, which queue pair? (InfiniBand calls that service id resolution.) The steps are those
+//! of a connection all the same, and here they are:
 //!
 //! 1. The client resolves address and route, makes its queue pair and asks
 //!    ([`CmId::connect`](rdmacm::CmId::connect)).

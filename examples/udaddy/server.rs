@@ -35,8 +35,8 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(listener.destroy()?)
 }
 
-/// Makes a node for a client and tells the client its queue pair. The client may send from then on, and no
-/// event follows here.
+/// Makes a node for a client and tells the client its queue pair. The client may send from then on,
+/// and no event follows here.
 fn accept(id: CmId, load: Load) -> Result<Node> {
     let mut node = Node::new(id, load)?;
     // The client's first message may be faster than the next line.
@@ -71,8 +71,9 @@ fn exchange(nodes: &mut [Node], load: Load, channel: &EventChannel, args: &Args)
     Ok(())
 }
 
-/// Where a reply goes: back along the way that the header in front of the message tells, to the queue
-/// pair whose number came with the message, with the key that all queue pairs of the port space have.
+/// Where a reply goes: back along the way that the header in front of the message tells, to the
+/// queue pair whose number came with the message, with the key that all queue pairs of the port
+/// space have.
 fn sender_of(completion: &Completion, node: &Node) -> Result<Peer> {
     let received = completion.result()?;
     // Later messages may be written there by now. They come from the same client.

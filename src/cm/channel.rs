@@ -21,9 +21,13 @@ use crate::sys::{Deadline, Kernel, Wake, wait_readable};
 
 /// An event channel: ids are made on it, and what happens to them is read from it.
 ///
-/// A cheap handle; the channel goes with the last handle and the last id on it. Its descriptor is
-/// readable when an event waits, and fits any event loop. Several threads may read: each event is
-/// given to one of them.
+/// A cheap handle; the channel goes with the last handle and the last id on it. Several threads may
+/// read: each event is given to one of them.
+///
+/// For event loops, [`AsFd`] gives the descriptor. It is non-blocking, and readable while the
+/// kernel has an event. Call [`EventChannel::try_next_event`] until it returns `None`, in
+/// level-triggered loops as well as in edge-triggered ones. It may do so at once: another reader
+/// was faster, or the event was about an id that is gone.
 #[doc(alias("rdma_event_channel", "rdma_create_event_channel"))]
 #[derive(Clone)]
 pub struct EventChannel(Arc<ChannelInner>);
@@ -118,8 +122,8 @@ impl EventChannel {
         Ok(Ready { event, beside })
     }
 
-    /// Makes an id on the channel, with the kind of queue pair that the port space has: datagrams for
-    /// [`PortSpace::Udp`] and [`PortSpace::Ipoib`], reliable connections for the others.
+    /// Makes an id on the channel, with the kind of queue pair that the port space has: datagrams
+    /// for [`PortSpace::Udp`] and [`PortSpace::Ipoib`], reliable connections for the others.
     ///
     /// # Errors
     ///
@@ -134,7 +138,7 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`EventChannel::create_id`].
     pub fn create_id_for(&self, port_space: PortSpace, qp_type: QpType) -> Result<CmId> {
         self.check_open("create_id")?;
         CmId::create(self, port_space, qp_type)
@@ -274,6 +278,7 @@ impl PartialEq for EventChannel {
 impl Eq for EventChannel {}
 
 impl AsFd for EventChannel {
+    /// For waiting only; events are read with [`EventChannel::try_next_event`].
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.fd.as_fd()
     }

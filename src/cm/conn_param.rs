@@ -50,9 +50,9 @@ impl ConnParam {
     }
 
     /// Bytes that the peer finds in its event. On InfiniBand and RoCE a connect carries up to 56
-    /// bytes, an accept 196 and a reject 148 (datagrams: 180, 136 and 136); the peer sees that many,
-    /// padded with zeros. [`CmId::max_private_data`](super::CmId::max_private_data) has the limit of
-    /// an id.
+    /// bytes, an accept 196 and a reject 148 (datagrams: 180, 136 and 136); the peer sees that
+    /// many, padded with zeros. [`CmId::max_private_data`](super::CmId::max_private_data) has the
+    /// limit of an id.
     ///
     /// # Errors
     ///
@@ -100,8 +100,41 @@ impl ConnParam {
         self
     }
 
-    /// The queue pair, for an id that has none of its own: one that the program made and moves
-    /// itself. `has_srq` says whether it has a shared receive queue.
+    /// The queue pair, for an id that has none of its own: one that the program made with
+    /// [`Pd::create_qp`](crate::Pd::create_qp) and moves itself. `has_srq` says whether it has a
+    /// shared receive queue.
+    ///
+    /// The connection manager proposes what each state needs ([`CmId::init_qp_attr`]). The steps of
+    /// the active side, once its route is resolved, and those of the passive side:
+    ///
+    /// ```no_run
+    /// use rdmacm::{CmId, ConnParam, Event, EventChannel, Qp, QpState, Result};
+    ///
+    /// fn connect(channel: &EventChannel, id: &CmId, qp: &Qp) -> Result<()> {
+    ///     qp.modify(&id.init_qp_attr(QpState::Init)?)?; // receives can be posted from here on
+    ///     id.connect(&ConnParam::new().own_qp(qp.number(), false))?;
+    ///     channel.expect("connect", None, |event| matches!(event, Event::ConnectResponse(_)))?;
+    ///     qp.modify(&id.init_qp_attr(QpState::Rtr)?)?;
+    ///     qp.modify(&id.init_qp_attr(QpState::Rts)?)?;
+    ///     id.establish() // no event follows here
+    /// }
+    ///
+    /// // `id` is that of the request, and `qp` is made on its device.
+    /// fn accept(channel: &EventChannel, id: &CmId, qp: &Qp) -> Result<()> {
+    ///     for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+    ///         qp.modify(&id.init_qp_attr(state)?)?;
+    ///     }
+    ///     id.accept(&ConnParam::new().own_qp(qp.number(), false))?;
+    ///     channel.expect("accept", None, |event| matches!(event, Event::Established(_)))?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// [`CmId::disconnect`] does not move such a queue pair, nor does any event; the program
+    /// destroys it.
+    ///
+    /// [`CmId::init_qp_attr`]: super::CmId::init_qp_attr
+    /// [`CmId::disconnect`]: super::CmId::disconnect
     #[doc(alias("qp_num", "srq"))]
     pub fn own_qp(mut self, number: u32, has_srq: bool) -> Self {
         self.own_qp = Some(QpNumber { number, has_srq });
@@ -203,7 +236,8 @@ pub(super) struct QpNumber {
     pub has_srq: bool,
 }
 
-/// How many reads and atomics a side answers and begins at a time, or offers to, seen from our side.
+/// How many reads and atomics a side answers and begins at a time, or offers to, seen from our
+/// side.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer {
     pub responder_resources: u8,

@@ -11,11 +11,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::verbs::{QpModify, QpState};
 
 impl CmId {
-    /// Asks the peer for a connection with the id's queue pair, and does not wait. The outcome is the
-    /// event [`Established`](super::Event::Established), [`Rejected`](super::Event::Rejected),
-    /// [`Unreachable`](super::Event::Unreachable) or
-    /// [`ConnectError`](super::Event::ConnectError). There is no timeout: a peer that reads the
-    /// request and never answers leaves it open.
+    /// Asks the peer for a connection with the id's queue pair, and does not wait. The outcome is
+    /// the event [`Established`](super::Event::Established), [`Rejected`](super::Event::Rejected),
+    /// [`Unreachable`](super::Event::Unreachable) or [`ConnectError`](super::Event::ConnectError).
+    /// There is no timeout: a peer that reads the request and never answers leaves it open.
     ///
     /// An id without a queue pair connects the one that `param` names ([`ConnParam::own_qp`]); its
     /// event is [`ConnectResponse`](super::Event::ConnectResponse). An id for datagrams asks for
@@ -45,8 +44,8 @@ impl CmId {
     }
 
     /// Accepts the peer's request with the id's queue pair, or with the one that `param` names, and
-    /// does not wait. The event [`Established`](super::Event::Established) follows when the peer has
-    /// heard it. A peer that asked for datagrams causes no such event: it may send at once.
+    /// does not wait. The event [`Established`](super::Event::Established) follows when the peer
+    /// has heard it. A peer that asked for datagrams causes no such event: it may send at once.
     ///
     /// # Errors
     ///
@@ -76,7 +75,8 @@ impl CmId {
             ..Default::default()
         };
         let ready = match &qp {
-            // One for datagrams was brought up when it was made; the program's own is the program's.
+            // One for datagrams was brought up when it was made; the program's own is the
+            // program's.
             Some(qp) if !self.is_datagram() => self.make_ready(&state, qp, accepted),
             _ => Ok(()),
         };
@@ -207,7 +207,7 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`CmId::reject`].
     #[doc(alias = "rdma_reject_ece")]
     pub fn reject_ece(&self, private_data: &[u8]) -> Result<()> {
         self.reject_as(RejectCode::VendorOption, private_data)
@@ -242,6 +242,10 @@ impl CmId {
     /// is flushed, and the peer is told. Both sides get the event
     /// [`Disconnected`](super::Event::Disconnected), this one only when the peer has disconnected
     /// as well. Harmless when done before, or after the peer did.
+    ///
+    /// A queue pair of the program's own ([`ConnParam::own_qp`]) is left as it is: what is
+    /// outstanding on it is flushed when the program moves it to the error state
+    /// (`QpModify::to(QpState::Error)`).
     ///
     /// # Errors
     ///

@@ -26,7 +26,8 @@ pub enum Event {
     /// No route was found (`ROUTE_ERROR`).
     #[doc(alias = "RDMA_CM_EVENT_ROUTE_ERROR")]
     RouteError(IdEvent),
-    /// A peer wants to connect to a listening id (`CONNECT_REQUEST`).
+    /// A peer wants to connect to a listening id (`CONNECT_REQUEST`). C's `event->id` is
+    /// [`ConnectRequest::id`] here, `event->listen_id` is [`ConnectRequest::listener`].
     #[doc(alias = "RDMA_CM_EVENT_CONNECT_REQUEST")]
     ConnectRequest(ConnectRequest),
     /// A peer wanted to connect to a listening id, and its request could not be taken over, for want
@@ -45,7 +46,8 @@ pub enum Event {
     /// peer's link address changed, after which the connection goes on.
     #[doc(alias = "RDMA_CM_EVENT_UNREACHABLE")]
     Unreachable(IdEvent),
-    /// The peer rejected the connection, or nobody listens there (`REJECTED`).
+    /// The peer rejected the connection, or nobody listens there (`REJECTED`). The id's queue pair
+    /// is in the error state by then, so that what was posted is flushed.
     #[doc(alias = "RDMA_CM_EVENT_REJECTED")]
     Rejected(IdEvent),
     /// The connection is made; the queue pair can send (`ESTABLISHED`). For datagrams: the peer has
@@ -73,7 +75,7 @@ pub enum Event {
     MulticastJoined {
         /// The group, as it was given to [`CmId::join_multicast`].
         group: Address,
-        /// The rest of it.
+        /// What all events have.
         event: IdEvent,
     },
     /// The id could not join a multicast group, or was thrown out of it (`MULTICAST_ERROR`).
@@ -81,7 +83,7 @@ pub enum Event {
     MulticastError {
         /// The group, as it was given to [`CmId::join_multicast`].
         group: Address,
-        /// The rest of it.
+        /// What all events have.
         event: IdEvent,
     },
     /// The names were looked up: [`CmId::query_addrinfo`] has what was found
@@ -96,14 +98,14 @@ pub enum Event {
     User {
         /// The argument that was given there.
         argument: u64,
-        /// The rest of it.
+        /// What all events have.
         event: IdEvent,
     },
     /// Any other event.
     Other {
         /// The kernel's number of the event.
         kind: u32,
-        /// The rest of it.
+        /// What all events have.
         event: IdEvent,
     },
 }
@@ -123,7 +125,7 @@ pub struct IdEvent {
     pub(super) cause: Option<Error>,
 }
 
-/// A peer's request to connect.
+/// A peer's request to connect: a new id, and the listener that it came to.
 ///
 /// The new id is answered by [`CmId::accept`] or [`CmId::reject`]. Dropping its last handle rejects
 /// the peer.
@@ -219,7 +221,8 @@ impl Event {
         }
     }
 
-    /// The id that the event is about; for a request the listening one.
+    /// The id that the event is about; for a request the listening one (C's `event->id` is the new
+    /// one: [`ConnectRequest::id`]).
     pub fn id(&self) -> &CmId {
         match self.parts() {
             Ok(event) => &event.id,

@@ -98,14 +98,15 @@ impl fmt::Display for Address {
 #[doc(alias = "sockaddr_ib")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IbAddress {
-    /// Partition key. The kernel looks for a device in this partition: 0xffff is the default one, and
-    /// 0 is in none.
+    /// Partition key. The kernel looks for a device in this partition: 0xffff is the default one,
+    /// and 0 is in none.
     pub pkey: u16,
     /// Traffic class and flow label, as `sin6_flowinfo` has them.
     pub flow_info: u32,
     /// GID of the port; all zeros is any port.
     pub gid: Gid,
-    /// Service id. The services of a port space have its number in bits 16 to 31, and the port below.
+    /// Service id. The services of a port space have its number in bits 16 to 31, and the port
+    /// below.
     pub service_id: u64,
     /// The bits of the service id that count; an id may be bound to a range.
     pub service_id_mask: u64,

@@ -228,7 +228,9 @@ impl CmId {
     }
 
     /// Destroys the id now, its queue pair first. The peer of a connection is told. Other handles
-    /// and events of the id stay valid, and every call on them fails.
+    /// and events of the id stay valid. What they know they still tell ([`CmId::local_addr`],
+    /// [`CmId::peer_addr`]), [`CmId::destroy_qp`] finds nothing to destroy, and calls that need the
+    /// kernel fail with [`ErrorKind::Destroyed`].
     ///
     /// Never waits for events that were read or not read.
     ///

@@ -62,15 +62,19 @@ pub(super) fn forget(left: &mut Vec<Group>) {
 impl CmId {
     /// Begins to join a multicast group. The outcome is the event
     /// [`MulticastJoined`](Event::MulticastJoined), with the way to the group, or
-    /// [`MulticastError`](Event::MulticastError). When a full member has a queue pair by then, that is
-    /// attached to the group; a queue pair that is made later, or that is not the id's, is attached
-    /// with [`Qp::attach_multicast`](crate::Qp::attach_multicast).
+    /// [`MulticastError`](Event::MulticastError). When a full member has a queue pair by then, that
+    /// is attached to the group; a queue pair that is made later, or that is not the id's, is
+    /// attached with [`Qp::attach_multicast`](crate::Qp::attach_multicast).
     ///
-    /// The port is of no meaning for the group, but [`CmId::leave_multicast`] wants it as it was given
-    /// here. An id stays in its groups when its queue pair is destroyed; a new one is attached by hand.
+    /// The port is of no meaning for the group, but [`CmId::leave_multicast`] wants it as it was
+    /// given here. An id stays in its groups when its queue pair is destroyed; a new one is
+    /// attached by hand.
     ///
     /// An id can be in several groups. It leaves them with [`CmId::leave_multicast`], or when it is
     /// destroyed. RoCE has groups of IPv4 addresses only.
+    ///
+    /// Receives need room for the [`GRH_LENGTH`](crate::GRH_LENGTH) bytes in front of each
+    /// datagram.
     ///
     /// ```no_run
     /// # fn example(id: &rdmacm::CmId) -> rdmacm::Result<()> {

@@ -12,8 +12,8 @@ pub enum PortSpace {
     /// Reliable connections, with ports as TCP has them (but apart from TCP's, except on iWARP).
     #[doc(alias = "RDMA_PS_TCP")]
     Tcp,
-    /// Datagrams, with ports of their own. A connect tells an address and a queue pair number; there
-    /// is no connection, and no event when the peer goes away. Not on iWARP.
+    /// Datagrams, with ports of their own. A connect tells an address and a queue pair number;
+    /// there is no connection, and no event when the peer goes away. Not on iWARP.
     #[doc(alias = "RDMA_PS_UDP")]
     Udp,
     /// Datagrams to the multicast groups of IP over InfiniBand. On InfiniBand only.

@@ -12,13 +12,14 @@ use crate::device::Transport;
 use crate::error::{Error, ErrorKind, Result};
 
 impl CmId {
-    /// Binds the id to a local address. Does not block. A wildcard address leaves it without a device; port 0
-    /// takes a free port when the id listens or resolves.
+    /// Binds the id to a local address. Does not block. A wildcard address leaves it without a
+    /// device; port 0 takes a free port when the id listens or resolves.
     ///
     /// # Errors
     ///
-    /// Addresses that are not this machine's or belong to no RDMA device, ports in use; a device that
-    /// cannot be opened, after which the id is bound and can only be destroyed.
+    /// Addresses that are not this machine's or belong to no RDMA device, ports in use; a device
+    /// that cannot be opened ([`ErrorKind::NotSupported`]: a driver other than rxe), after which
+    /// the id is bound and can only be destroyed.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind_addr(&self, local: impl Into<Address>) -> Result<()> {
         let local = local.into();
@@ -37,8 +38,8 @@ impl CmId {
         self.attach_device(&mut state)
     }
 
-    /// Begins to find the device and the local address that lead to `peer`. The outcome is the event
-    /// [`AddressResolved`](super::Event::AddressResolved) or
+    /// Begins to find the device and the local address that lead to `peer`. The outcome is the
+    /// event [`AddressResolved`](super::Event::AddressResolved) or
     /// [`AddressError`](super::Event::AddressError), the latter after `timeout` (rounded up to
     /// milliseconds) at the latest.
     ///
@@ -73,9 +74,12 @@ impl CmId {
         Ok(())
     }
 
-    /// Begins to find the route, for as long as `timeout` at most. Where the service ibacm runs, it is
-    /// asked first, as the C library does. The outcome is the event [`RouteResolved`](super::Event::RouteResolved)
-    /// or [`RouteError`](super::Event::RouteError).
+    /// Begins to find the route, for as long as `timeout` at most. The outcome is the event
+    /// [`RouteResolved`](super::Event::RouteResolved) or [`RouteError`](super::Event::RouteError).
+    ///
+    /// Where the service ibacm runs, it is asked first, as the C library does. The call itself
+    /// waits for its answer, for up to a second; one that did not answer is not asked for the next ten
+    /// seconds.
     ///
     /// # Errors
     ///

@@ -35,8 +35,8 @@ pub(super) enum Lookup {
 }
 
 impl CmId {
-    /// Looks names up, as [`AddrInfoQuery::resolve`] does, which may take as long as the system's
-    /// resolver does. The outcome is the event
+    /// Looks names up, as [`AddrInfoQuery::resolve`] does, within the call: it blocks for as long
+    /// as the system's resolver takes. The outcome is the event
     /// [`AddrInfoResolved`](super::Event::AddrInfoResolved), and [`CmId::query_addrinfo`] has what
     /// was found. Linux 6.18 or newer.
     ///

@@ -20,8 +20,8 @@ pub enum Wake<'e> {
 
 impl EventChannel {
     /// Waits for one event, and makes any other that matters an error of `operation`, as blocking
-    /// calls want it. News that end nothing (a changed address, the end of a timewait) are passed
-    /// over. With `None` it waits for ever.
+    /// calls want it. Events that do not end the step (a changed address, the end of a timewait)
+    /// are skipped. With `None` it waits for ever.
     ///
     /// ```no_run
     /// # fn example(channel: &rdmacm::EventChannel, id: &rdmacm::CmId) -> rdmacm::Result<()> {
@@ -51,7 +51,7 @@ impl EventChannel {
         }
     }
 
-    /// The next event that is not a mere piece of news.
+    /// The next event that can end a step.
     pub(crate) fn next_news(&self, operation: &'static str, deadline: Deadline) -> Result<Event> {
         loop {
             let event = self

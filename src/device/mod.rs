@@ -30,8 +30,9 @@ use crate::error::{ErrorKind, Result};
 
 /// The RDMA devices that this process can see, in the kernel's order.
 ///
-/// The list is made anew at each call; devices come and go. A device without its character device
-/// (common in containers) is listed and fails to open with an error that says so. Does not block.
+/// The list is made anew at each call; devices come and go. Devices of all drivers are listed; see
+/// [`Device::open`] for those that can be used. A device without its character device (common in
+/// containers) is listed and fails to open with an error that says so. Does not block.
 ///
 /// # Errors
 ///
@@ -117,7 +118,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// A missing node, a lack of permission and a device that is gone each have their own text.
+    /// [`ErrorKind::NotSupported`] for every driver but [`Driver::Rxe`]. A missing node, a lack of
+    /// permission and a device that is gone each have their own text.
     #[doc(alias = "ibv_open_device")]
     pub fn open(&self) -> Result<Context> {
         self.registry.context(self)
@@ -152,7 +154,7 @@ impl Transport {
     }
 }
 
-/// The kernel driver of a device.
+/// The kernel driver of a device. This crate works with [`Driver::Rxe`] so far.
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Driver {
@@ -162,7 +164,7 @@ pub enum Driver {
     Rxe,
     /// Software iWARP.
     Siw,
-    /// A driver that this crate has no data path for, with the kernel's driver id.
+    /// Any other, with the kernel's driver id.
     Other(u32),
 }
 

@@ -53,7 +53,8 @@ pub enum PortState {
 pub struct Mtu(u8);
 
 impl Mtu {
-    /// The size in bytes: 256 to 4096; 0 for a number of the kernel's that this crate does not know.
+    /// The size in bytes: 256 to 4096; 0 for a number of the kernel's that this crate does not
+    /// know.
     pub fn bytes(self) -> u32 {
         match self.0 {
             code @ 1..=5 => 128 << code,

@@ -16,6 +16,10 @@ use crate::verbs::{Access, Batch, Buffer, Cq, Pd, Qp, QpCapabilities, RecvHalf, 
 /// Calls that wait do so until the timeout ([`Connection::set_timeout`]; none at first), and end
 /// with [`ErrorKind::Disconnected`] when the peer disconnects or its process dies.
 /// Dropping the connection disconnects.
+///
+/// A connection holds three file descriptors: its event channel, what wakes a waiting call, and its
+/// completion channel. A program with many connections raises `ulimit -n`, or has them on one
+/// [`EventChannel`] with completion queues that they share.
 #[derive(Debug)]
 pub struct Connection {
     id: CmId,
@@ -133,6 +137,10 @@ impl Connection {
     }
 
     /// How long each waiting call waits; `None`, as at first, for ever.
+    ///
+    /// A call that ends with [`ErrorKind::TimedOut`] has not taken its request back: that is still
+    /// queued and may yet be carried out, and the device uses its memory until then. Keep the
+    /// memory, or end the connection.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
@@ -180,9 +188,14 @@ impl Connection {
     /// Sends a message and waits until the peer has it. The bytes are copied: inline when they
     /// fit, else through a buffer that the connection keeps.
     ///
+    /// While the peer has no receive posted, the device repeats the message as often as the peer
+    /// said ([`ConnParam::rnr_retry_count`](crate::ConnParam::rnr_retry_count)): with 7, the
+    /// default, for ever, so that only the timeout ends the call.
+    ///
     /// # Errors
     ///
-    /// The end of the connection, the timeout, a peer that has no receive for it.
+    /// The end of the connection, the timeout, a peer that has no receive for it in all its
+    /// retries.
     pub fn send(&mut self, message: &[u8]) -> Result<()> {
         if message.len() <= self.capabilities.max_inline_data as usize {
             self.submit(|batch, wr_id| batch.send(wr_id).signaled().inline(message))?;
@@ -429,7 +442,7 @@ impl Connection {
                     self.ended = Some(reason.of_kind(ErrorKind::Disconnected).because(text));
                 }
                 Event::DeviceRemoval(_) => self.ended = Some(event.into_error("connection")),
-                // A peer whose link address changed, and other news that end nothing.
+                // The others (a peer's new link address, for one) do not end the connection.
                 _ => {}
             }
         }

@@ -62,12 +62,12 @@ impl Connector {
         })
     }
 
-    /// As [`Connector::connect`], up to the handshake, so that receives can be posted before it. The
-    /// first address that an RDMA device leads to is the one.
+    /// As [`Connector::connect`], up to the handshake, so that receives can be posted before it.
+    /// The first address that an RDMA device leads to is the one.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Connector::connect`], but for the peer's answer.
     pub fn prepare(&self, peer: impl ToSocketAddrs) -> Result<Prepared> {
         self.each_address(peer, |peer, deadline| self.prepare_one(peer, deadline))
     }

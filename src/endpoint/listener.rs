@@ -43,7 +43,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Listener::bind`].
     pub fn bind_with(address: impl ToSocketAddrs, settings: Settings) -> Result<Self> {
         try_each("bind", address, |address| {
             Self::bind_one(address, settings.clone())
@@ -68,8 +68,8 @@ impl Listener {
     }
 
     /// Waits for a peer and connects with it, for ever. A peer that does not finish its handshake
-    /// takes up to [`Settings::connect_timeout`]; a server of many clients takes their requests with
-    /// [`Listener::incoming`] and makes the connections in threads of their own. Post receives
+    /// takes up to [`Settings::connect_timeout`]; a server of many clients takes their requests
+    /// with [`Listener::incoming`] and makes the connections in threads of their own. Post receives
     /// before the handshake, in the same way, where the peer sends at once.
     ///
     /// # Errors
@@ -127,13 +127,16 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// Readable when a request waits.
+    /// Readable when a request waits, and for other events, which the listener skips. Take what is
+    /// there with [`Listener::incoming`] and a timeout of zero
+    /// ([`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut): no request).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
 }
 
-/// A peer that wants to connect. Dropping it rejects the peer.
+/// A peer that wants to connect. Dropping it rejects the peer. The kernel sets no limit to how long
+/// the peer waits for the answer; its program may.
 #[derive(Debug)]
 pub struct Incoming {
     request: ConnectRequest,

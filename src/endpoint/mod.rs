@@ -1,8 +1,9 @@
 //! The short way: connect, or listen and accept, in one call each.
 //!
-//! A [`Connection`] has its queue pair, completion queues and event channel of its own. Its calls
+//! A [`Connection`] has a queue pair, a completion queue and an event channel of its own. Its calls
 //! wait, watch the connection manager meanwhile, and end when the peer goes away. A [`SyncId`] goes
-//! the same way step by step, as programs of the C library do.
+//! the same way step by step, as programs of the C library do, and has a completion queue for each
+//! direction.
 
 mod connection;
 mod connector;

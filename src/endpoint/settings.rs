@@ -33,7 +33,9 @@ impl Default for Settings {
 
 impl Settings {
     /// The defaults: 32 sends and 32 receives of up to 4 segments, 64 bytes inline, 10 seconds to
-    /// connect.
+    /// connect, 20 µs of polling before a wait sleeps, and [`ConnParam::new`] with 6 retries
+    /// instead of 7, which rxe takes for "for ever": a machine that vanishes ends the send that it
+    /// does not answer.
     pub fn new() -> Self {
         Self {
             send_depth: 32,
@@ -103,7 +105,8 @@ impl Settings {
         Ok(self)
     }
 
-    /// Replaces the connection parameters, private data included.
+    /// Replaces the connection parameters, private data included. With them come their own retries,
+    /// 7 unless [`ConnParam::retry_count`] says otherwise: on rxe that is for ever.
     pub fn conn_param(mut self, param: ConnParam) -> Self {
         self.param = param;
         self

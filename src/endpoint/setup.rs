@@ -69,7 +69,7 @@ impl Prepared {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Connection::alloc`].
     pub fn alloc(&self, length: usize) -> Result<Buffer> {
         self.connection.alloc(length)
     }
@@ -78,7 +78,7 @@ impl Prepared {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Connection::alloc_with`].
     pub fn alloc_with(&self, length: usize, access: Access) -> Result<Buffer> {
         self.connection.alloc_with(length, access)
     }
@@ -87,7 +87,7 @@ impl Prepared {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Connection::post_recv`].
     pub fn post_recv(&mut self, wr_id: u64, segment: Segment) -> Result<(), PostError> {
         self.connection.post_recv(wr_id, segment)
     }

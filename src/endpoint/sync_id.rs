@@ -25,6 +25,10 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Calls wait for ever unless [`SyncId::set_timeout`] limits them; another thread ends them by
 /// destroying the id ([`SyncId::id`]).
 ///
+/// An id holds two file descriptors, and one more for each completion queue that is made for it:
+/// four in all, as a rule. For many clients raise `ulimit -n`, or have their ids on one
+/// [`EventChannel`] with completion queues that they share.
+///
 /// ```no_run
 /// use std::net::SocketAddr;
 /// use std::time::Duration;
@@ -77,17 +81,19 @@ impl SyncId {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`SyncId::create`].
     pub fn create_for(port_space: PortSpace, qp_type: QpType) -> Result<Self> {
         let channel = EventChannel::open()?;
         let id = channel.create_id_for(port_space, qp_type)?;
         Ok(Self::new(channel, id))
     }
 
-    /// Makes an id out of what [`AddrInfoQuery`](crate::AddrInfoQuery) found, and takes it as far as
-    /// it goes without the peer: a passive one is bound, and makes its connections' queue pairs of
-    /// `attr`; an active one is resolved (2 seconds each for address and route), and its queue pair
-    /// is made of `attr`.
+    /// Makes an id out of what [`AddrInfoQuery`](crate::AddrInfoQuery) found, and takes it as far
+    /// as it goes without the peer: a passive one is bound, and makes its connections' queue pairs
+    /// of `attr`; an active one is resolved (2 seconds each for address and route), and its queue
+    /// pair is made of `attr`. An `attr` that lives as long as this one can name no protection
+    /// domain, completion queue or shared receive queue of the program's: pass `None` for those,
+    /// and call [`SyncId::create_qp`] afterwards.
     ///
     /// ```no_run
     /// use rdmacm::{AddrInfoQuery, ConnParam, QpAttr, SyncId};
@@ -205,7 +211,7 @@ impl SyncId {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`CmId::bind_addr`].
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind_addr(&self, local: impl Into<Address>) -> Result<()> {
         self.id.bind_addr(local)
@@ -278,14 +284,16 @@ impl SyncId {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`CmId::listen`].
     #[doc(alias = "rdma_listen")]
     pub fn listen(&self, backlog: u32) -> Result<()> {
         self.id.listen(backlog)
     }
 
     /// Says what the queue pairs of the connections to come are made of: [`SyncId::get_request`]
-    /// makes one for each, with completion queues of its own.
+    /// makes one for each, with completion queues of its own. Attributes that name objects of the
+    /// program's do not live long enough for this: without request attributes `get_request` makes
+    /// no queue pair, and [`SyncId::create_qp`] makes it on the id that it returns.
     pub fn set_request_attr(&mut self, attr: QpAttr<'static>) {
         self.request_attr = Some(attr);
     }
@@ -329,8 +337,8 @@ impl SyncId {
     }
 
     /// Connects with the peer, or asks a peer for datagrams ([`SyncId::datagram`] is the way
-    /// there). With a queue pair that `param` names it returns when the peer has answered; move that
-    /// to RTS and call [`CmId::establish`].
+    /// there). With a queue pair that `param` names it returns when the peer has answered; move
+    /// that to RTS and call [`CmId::establish`].
     ///
     /// # Errors
     ///
@@ -369,7 +377,7 @@ impl SyncId {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`CmId::reject`].
     #[doc(alias = "rdma_reject")]
     pub fn reject(&self, private_data: &[u8]) -> Result<()> {
         self.id.reject(private_data)
@@ -423,14 +431,14 @@ impl SyncId {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`CmId::leave_multicast`].
     #[doc(alias = "rdma_leave_multicast")]
     pub fn leave_multicast(&self, group: impl Into<Address>) -> Result<bool> {
         self.id.leave_multicast(group)
     }
 
-    /// Destroys the queue pair, then the id. Completion queues and shared receive queue go with this
-    /// value.
+    /// Destroys the queue pair, then the id. Completion queues and shared receive queue go with
+    /// this value.
     ///
     /// # Errors
     ///

@@ -88,12 +88,13 @@ impl SyncId {
         Ok(destroyed)
     }
 
-    /// Makes a shared receive queue, which the id's queue pair will receive from; receives are posted
-    /// to it with [`SyncId::post_recv`].
+    /// Makes a shared receive queue, which the id's queue pair will receive from; receives are
+    /// posted to it with [`SyncId::post_recv`].
     ///
     /// # Errors
     ///
-    /// Before the address is resolved; sizes beyond the device's; an id that has one or a queue pair.
+    /// Before the address is resolved; sizes beyond the device's; an id that has one or a queue
+    /// pair.
     #[doc(alias("rdma_create_srq", "rdma_create_srq_ex"))]
     pub fn create_srq(&mut self, attr: &SrqAttr) -> Result<()> {
         if self.queues.srq.is_some() || self.queues.qp.is_some() {
@@ -143,7 +144,7 @@ impl SyncId {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Pd::alloc`](crate::Pd::alloc).
     #[doc(alias("rdma_reg_read", "rdma_reg_write"))]
     pub fn alloc_with(&self, length: usize, access: Access) -> Result<Buffer> {
         self.id.protection_domain()?.alloc(length, access)
@@ -164,7 +165,8 @@ impl SyncId {
         })
     }
 
-    /// Posts a receive into the segments, to the shared receive queue where the id has one.
+    /// Posts a receive into the segments, to the shared receive queue where the id has one. A
+    /// datagram comes with [`GRH_LENGTH`](crate::GRH_LENGTH) bytes in front of it.
     ///
     /// # Errors
     ///
@@ -272,8 +274,8 @@ impl SyncId {
     ///
     /// # Errors
     ///
-    /// The end of the connection before any completion, the timeout; an id whose completions go to a
-    /// queue of the program's.
+    /// The end of the connection before any completion, the timeout; an id whose completions go to
+    /// a queue of the program's.
     #[doc(alias = "rdma_get_send_comp")]
     pub fn send_completion(&mut self) -> Result<Completion> {
         self.completion("send_completion", |queues| &mut queues.send_cq)
@@ -283,7 +285,7 @@ impl SyncId {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`SyncId::send_completion`].
     #[doc(alias = "rdma_get_recv_comp")]
     pub fn recv_completion(&mut self) -> Result<Completion> {
         self.completion("recv_completion", |queues| &mut queues.recv_cq)

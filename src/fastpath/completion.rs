@@ -252,7 +252,7 @@ statuses! {
     LocalLength = LOC_LEN_ERR, "local length error: the message does not fit the buffer";
     /// The request itself is malformed.
     LocalQpOperation = LOC_QP_OP_ERR, "local queue pair operation error: malformed request";
-    /// Unused today.
+    /// Of reliable datagrams, a service that no device offers.
     LocalEeContext = LOC_EEC_OP_ERR, "local EE context operation error";
     /// A local segment is not registered memory, or lacks the access.
     LocalProtection = LOC_PROT_ERR, "local protection error: wrong lkey, range or access";
@@ -274,15 +274,15 @@ statuses! {
     RetryExceeded = RETRY_EXC_ERR, "retries exceeded: the peer does not answer";
     /// The peer has no receive posted.
     RnrRetryExceeded = RNR_RETRY_EXC_ERR, "receiver-not-ready retries exceeded: the peer has no receive posted";
-    /// Unused today.
+    /// Of reliable datagrams, a service that no device offers.
     LocalRdDomain = LOC_RDD_VIOL_ERR, "local RDD violation";
-    /// Unused today.
+    /// Of reliable datagrams, a service that no device offers.
     RemoteInvalidRdRequest = REM_INV_RD_REQ_ERR, "remote invalid RD request";
     /// The peer aborted the operation.
     RemoteAborted = REM_ABORT_ERR, "the peer aborted the operation";
-    /// Unused today.
+    /// Of reliable datagrams, a service that no device offers.
     InvalidEeContextNumber = INV_EECN_ERR, "invalid EE context number";
-    /// Unused today.
+    /// Of reliable datagrams, a service that no device offers.
     InvalidEeContextState = INV_EEC_STATE_ERR, "invalid EE context state";
     /// The transport failed.
     Fatal = FATAL_ERR, "fatal transport error";

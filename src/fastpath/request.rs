@@ -129,7 +129,8 @@ pub(crate) struct Request<'a> {
     pub payload: Payload<'a>,
 }
 
-/// Why a request was not posted. The queue is as it was before.
+/// Why a request was not posted. The queue is as it was before, except after
+/// [`PostError::Doorbell`], which leaves the requests in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostError {

@@ -52,8 +52,8 @@ impl Absence {
     }
 }
 
-/// Connects, asks, and reads the answer. A connection of its own for each question: one that is kept
-/// would be shared with forked children, and a late answer would be taken for the next one.
+/// Connects, asks, and reads the answer. A connection of its own for each question: one that is
+/// kept would be shared with forked children, and a late answer would be taken for the next one.
 pub(super) fn ask(service: LocalService<'_>, question: &Question<'_>) -> io::Result<Vec<u8>> {
     let deadline = Deadline::after(Some(question.limit));
     let socket = connect(service)?;

@@ -149,8 +149,8 @@ pub(crate) trait Kernel: Send + Sync + fmt::Debug {
     /// The names in a sysfs directory.
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>>;
 
-    /// Asks a service of this machine and returns its whole answer. Takes no longer than the question
-    /// says.
+    /// Asks a service of this machine and returns its whole answer. Takes no longer than the
+    /// question says.
     fn ask_service(
         &self,
         service: LocalService<'_>,

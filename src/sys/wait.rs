@@ -54,8 +54,8 @@ fn reports(polled: &PollFd<'_>, flags: PollFlags) -> bool {
 }
 
 /// Waits until one of `fds` is readable, and says which. Signals do not end the wait. The deadline
-/// ends it with the error of an `operation` that ran out of time. When nothing is readable and one is
-/// in error, as after the removal of a device, it ends with `EIO`: it would never end otherwise.
+/// ends it with the error of an `operation` that ran out of time. When nothing is readable and one
+/// is in error, as after the removal of a device, it ends with `EIO`: it would never end otherwise.
 pub(crate) fn wait_readable<const N: usize>(
     kernel: &dyn Kernel,
     operation: &'static str,

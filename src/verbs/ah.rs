@@ -26,7 +26,10 @@ pub struct Destination<'a> {
     pub handle: &'a AddressHandle,
     /// Number of the receiver's queue pair; `0xff_ffff` for a multicast group.
     pub qp_num: u32,
-    /// The queue key that the receiver's queue pair has ([`QpModify::qkey`](crate::QpModify::qkey)).
+    /// The queue key that the receiver's queue pair has
+    /// ([`QpModify::qkey`](crate::QpModify::qkey)). The side that asked for the peer finds it in
+    /// [`DatagramPeer`](crate::DatagramPeer). The side that was asked hears of none: among ids of a
+    /// port space it is that of its own queue pair, [`QpInfo::qkey`](crate::QpInfo::qkey).
     pub qkey: u32,
 }
 
@@ -34,7 +37,8 @@ impl Pd {
     /// Makes a way to a port known to the device. Whether anybody is there is not checked.
     ///
     /// ```no_run
-    /// # fn example(pd: &rdmacm::Pd, path: &rdmacm::Path, qp: &mut rdmacm::Qp) -> rdmacm::Result<()> {
+    /// # use rdmacm::{Path, Pd, Qp, Result};
+    /// # fn example(pd: &Pd, path: &Path, qp: &mut Qp) -> Result<()> {
     /// use rdmacm::Destination;
     ///
     /// let handle = pd.address_handle(path)?;

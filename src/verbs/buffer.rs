@@ -33,8 +33,8 @@ pub struct Buffer {
 
 impl Pd {
     /// Allocates and registers a buffer of `length` bytes. For messages and as the target of own
-    /// reads the access is `LOCAL_WRITE`; peers that read it need `REMOTE_READ`, peers that write to
-    /// it `LOCAL_WRITE | REMOTE_WRITE`.
+    /// reads the access is `LOCAL_WRITE`; peers that read it need `REMOTE_READ`, peers that write
+    /// to it `LOCAL_WRITE | REMOTE_WRITE`.
     ///
     /// # Errors
     ///

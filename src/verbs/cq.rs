@@ -47,10 +47,10 @@ pub struct CqBuilder<'a> {
 impl Context {
     /// Begins a completion queue with room for `entries` completions.
     ///
-    /// It must hold the completions of all requests that were posted and not yet polled, of all queue
-    /// pairs that report to it: completions beyond its room are lost. A slot of a send or receive
-    /// queue is free again before its completion is polled, and devices round the depths of queues up
-    /// (to less than twice what was asked for).
+    /// It must hold the completions of all requests that were posted and not yet polled, of all
+    /// queue pairs that report to it: completions beyond its room are lost. A slot of a send or
+    /// receive queue is free again before its completion is polled, and devices round the depths of
+    /// queues up (to less than twice what was asked for).
     #[doc(alias("ibv_create_cq", "ibv_create_cq_ex"))]
     pub fn completion_queue(&self, entries: u32) -> CqBuilder<'_> {
         CqBuilder {
@@ -79,8 +79,7 @@ impl<'a> CqBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// No entries, or more than the device allows; a channel of another device; a driver that this
-    /// crate has no data path for.
+    /// No entries, or more than the device allows; a channel of another device; too little memory.
     pub fn build(self) -> Result<Cq> {
         let operation = "create_cq";
         let Self {

@@ -32,6 +32,9 @@ impl RecvHalf {
     /// Post receives before the connection is made: a message that finds none is repeated by the
     /// sender, or fails there. Does not enter the kernel. `wr_id` comes back in the completion.
     ///
+    /// A datagram comes with [`GRH_LENGTH`](crate::GRH_LENGTH) bytes in front of it, for which the
+    /// segments need room as well.
+    ///
     /// # Errors
     ///
     /// A full queue and more segments than the queue pair was made for; the queue stays as it was.

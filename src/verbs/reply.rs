@@ -97,7 +97,8 @@ impl Route {
         })
     }
 
-    /// The IPv4 header of RoCE v2, which lies in the last 20 bytes; nothing is said of those before.
+    /// The IPv4 header of RoCE v2, which lies in the last 20 bytes; nothing is said of those
+    /// before.
     fn of_ipv4(grh: &[u8; GRH_LENGTH]) -> Option<Self> {
         let header = grh.last_chunk::<20>()?;
         let (head, to) = header.split_last_chunk::<4>()?;

@@ -263,8 +263,8 @@ impl RequestBuilder<'_, '_> {
     ///
     /// # Errors
     ///
-    /// A full queue and too many segments, a request that the type of the queue pair does not allow;
-    /// the batch stays as it was.
+    /// A full queue and too many segments, a request that the type of the queue pair does not
+    /// allow; the batch stays as it was.
     #[inline]
     pub fn from(self, segments: &[Segment]) -> Result<(), PostError> {
         self.push(Payload::Segments(segments))
@@ -275,8 +275,8 @@ impl RequestBuilder<'_, '_> {
     ///
     /// # Errors
     ///
-    /// A full queue and more bytes than `max_inline_data`, a request that the type of the queue pair
-    /// does not allow; the batch stays as it was.
+    /// A full queue and more bytes than `max_inline_data`, a request that the type of the queue
+    /// pair does not allow; the batch stays as it was.
     #[inline]
     pub fn inline(self, bytes: &[u8]) -> Result<(), PostError> {
         self.push(Payload::Inline(bytes))

@@ -63,7 +63,8 @@ impl Pd {
     /// Makes a shared receive queue.
     ///
     /// ```no_run
-    /// # fn example(pd: &rdmacm::Pd, cq: &rdmacm::Cq, inbox: &rdmacm::Buffer) -> rdmacm::Result<()> {
+    /// # use rdmacm::{Buffer, Cq, Pd, Result};
+    /// # fn example(pd: &Pd, cq: &Cq, inbox: &Buffer) -> Result<()> {
     /// use rdmacm::{QpAttr, SrqAttr};
     ///
     /// let mut srq = pd.create_srq(&SrqAttr { max_wr: 64, max_sge: 1 })?;
@@ -139,7 +140,8 @@ impl Srq {
 
     /// Posts a receive: the next message of any of the queue pairs is placed into the segments,
     /// one after the other. Does not enter the kernel. `wr_id` comes back in the completion, which
-    /// names the queue pair.
+    /// names the queue pair. A datagram comes with [`GRH_LENGTH`](crate::GRH_LENGTH) bytes in front
+    /// of it.
     ///
     /// # Errors
     ///

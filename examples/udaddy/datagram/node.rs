@@ -32,8 +32,8 @@ pub struct Node {
     pub pd: Pd,
     pub qp: Qp,
     cq: Cq,
-    /// The header of a received message, then the message. All receives have this one place, and all
-    /// sends are taken from it: what the messages say is of no interest here.
+    /// The header of a received message, then the message. All receives have this one place, and
+    /// all sends are taken from it: what the messages say is of no interest here.
     pub buffer: Buffer,
     load: Load,
     peer: Option<Peer>,
@@ -93,8 +93,8 @@ impl Node {
         })
     }
 
-    /// Posts a receive for each message. What comes while none is posted is lost, so this comes before
-    /// anybody is told of the queue pair.
+    /// Posts a receive for each message. What comes while none is posted is lost, so this comes
+    /// before anybody is told of the queue pair.
     pub fn post_receives(&mut self) -> Result<()> {
         let place = self.buffer.slice(..)?;
         for message in 0..self.load.count {
@@ -118,8 +118,8 @@ impl Node {
         self.peer = Some(peer);
     }
 
-    /// Starts all sends with one doorbell, and asks for the completions of the last `reported` of them.
-    /// Each message carries the number of this queue pair, for those who want to answer.
+    /// Starts all sends with one doorbell, and asks for the completions of the last `reported` of
+    /// them. Each message carries the number of this queue pair, for those who want to answer.
     pub fn post_sends(&mut self, reported: u32) -> Result<()> {
         let peer = self.peer.as_ref().ok_or("nobody to send to is known")?;
         let to = Destination {

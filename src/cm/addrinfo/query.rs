@@ -67,9 +67,9 @@ impl AddrInfoQuery {
 
     /// The host, by name or by address. A link-local address needs its interface: `fe80::1%eth0`.
     ///
-    /// Without a host, or with `*` where the resolver is glibc's, the answer is the wildcard address on
-    /// the passive side, and the loopback address on the active one. To the latter the kernel knows
-    /// no route.
+    /// Without a host, or with `*` where the resolver is glibc's, the answer is the wildcard
+    /// address on the passive side, and the loopback address on the active one. To the latter the
+    /// kernel knows no route.
     pub fn node(mut self, node: impl Into<String>) -> Self {
         self.node = Some(node.into());
         self
@@ -134,8 +134,9 @@ impl AddrInfoQuery {
         self
     }
 
-    /// The address to bind to on the active side. Its family decides which addresses are found, unless
-    /// [`AddrInfoQuery::family`] does. On the passive side it takes the place of node and service.
+    /// The address to bind to on the active side. Its family decides which addresses are found,
+    /// unless [`AddrInfoQuery::family`] does. On the passive side it takes the place of node and
+    /// service.
     pub fn source(mut self, source: impl Into<Address>) -> Self {
         self.source = Some(source.into());
         self
@@ -147,8 +148,9 @@ impl AddrInfoQuery {
         self
     }
 
-    /// Looks up all addresses, the preferred one first. Where ibacm runs and knows the route to one, the
-    /// route is with it, and the same connection between InfiniBand's own addresses stands before it.
+    /// Looks up all addresses, the preferred one first. Where ibacm runs and knows the route to
+    /// one, the route is with it, and the same connection between InfiniBand's own addresses stands
+    /// before it.
     ///
     /// Blocks as long as name servers do. ibacm is waited for a second at most.
     ///

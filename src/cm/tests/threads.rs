@@ -1,5 +1,5 @@
-//! The tables under several threads. Under the thread sanitizer (`ci/check-memory thread`) these are
-//! its material.
+//! The tables under several threads. Under the thread sanitizer (`ci/check-memory thread`) these
+//! are its material.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -167,8 +167,8 @@ impl Files {
     }
 }
 
-/// What is open under a number. Not told by end-of-file at the twin's end: children that other tests
-/// fork hold copies of the descriptor for a while.
+/// What is open under a number. Not told by end-of-file at the twin's end: children that other
+/// tests fork hold copies of the descriptor for a while.
 fn inode_of(number: RawFd) -> Option<u64> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: writes the record, or fails where nothing is open under the number.

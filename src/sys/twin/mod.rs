@@ -1,10 +1,10 @@
 //! A scripted twin of the kernel, for tests that have no RDMA device.
 //!
-//! It stands behind [`Kernel`] in place of the running kernel and models as much of it as the
-//! tests need: the connection manager's file with real handshakes between two ids (`cm`,
-//! `handshake`, `sidr`) and what goes with them (`address`, `groups`, `options`, `lookups`), a device's file with its objects (`verbs`, `queues`, `qps`) and rings in memory
-//! (`ring`), requests that are carried out at the doorbell (`work`, `datagrams`), netlink and sysfs
-//! (`discovery`).
+//! It stands behind [`Kernel`] in place of the running kernel and models as much of it as the tests
+//! need: the connection manager's file with real handshakes between two ids (`cm`, `handshake`,
+//! `sidr`) and what goes with them (`address`, `groups`, `options`, `lookups`), a device's file
+//! with its objects (`verbs`, `queues`, `qps`) and rings in memory (`ring`), requests that are
+//! carried out at the doorbell (`work`, `datagrams`), netlink and sysfs (`discovery`).
 //!
 //! A test looks at what was asked ([`Twin::calls`]), has calls refused ([`Twin::fail`]) or answers
 //! falsified ([`Twin::tamper`]), and asks at the end whether everything was given back

@@ -1,4 +1,4 @@
-//! Options of ids, and the news that a program has of a connection.
+//! Options of ids, and what a program tells the kernel of a connection.
 
 use std::mem::offset_of;
 

@@ -1,5 +1,5 @@
-//! Asking a peer for its queue pair for datagrams (service id resolution): one question, one answer,
-//! and no connection.
+//! Asking a peer for its queue pair for datagrams (service id resolution): one question, one
+//! answer, and no connection.
 
 use rdmacm_kernel_abi::ucma::{self, ConnParam, EventType, UdParam};
 
