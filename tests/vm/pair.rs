@@ -15,7 +15,7 @@ use rdmacm::{
 use crate::environment;
 
 /// How long anything that must happen may take. Ample: the guest may be an emulated machine.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long to wait before saying that something does not happen.
 pub const QUIET: Duration = Duration::from_millis(100);

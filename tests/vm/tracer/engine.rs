@@ -108,22 +108,35 @@ impl Engine {
     /// Follows the command until all its processes are gone; returns its wait status.
     pub fn run(mut self) -> io::Result<i32> {
         let mut root_status = None;
-        while let Some((tid, stop)) = ptrace::wait()? {
-            if let Stop::Ended(status) = stop {
-                root_status = root_status.or((tid == self.root).then_some(status));
-                self.remove_task(tid);
-                continue;
+        while let Some(first) = ptrace::wait()? {
+            // All that have stopped, before any is resumed: the kernel may always tell of the same
+            // thread first, and one that spins would keep the others stopped.
+            let mut stops = vec![first];
+            while let Some(another) = ptrace::try_wait()? {
+                stops.push(another);
             }
-            match self
-                .stopped(tid, stop)
-                .and_then(|signal| ptrace::resume(tid, signal))
-            {
-                // A killed thread is gone from under the request; its end is reported next.
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                outcome => outcome?,
+            for (tid, stop) in stops {
+                if let Stop::Ended(status) = stop {
+                    root_status = root_status.or((tid == self.root).then_some(status));
+                    self.remove_task(tid);
+                } else {
+                    self.go_on(tid, stop)?;
+                }
             }
         }
         root_status.ok_or_else(|| io::Error::other("the traced command did not end"))
+    }
+
+    /// Handles a stop, and resumes the thread.
+    fn go_on(&mut self, tid: i32, stop: Stop) -> io::Result<()> {
+        match self
+            .stopped(tid, stop)
+            .and_then(|signal| ptrace::resume(tid, signal))
+        {
+            // A killed thread is gone from under the request; its end is reported next.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// Handles a stop, and returns the signal that the thread is to get.

@@ -59,14 +59,26 @@ pub fn stay_on_this_processor() {
 
 /// Waits for any tracee of this thread; `None` when there are no more.
 pub fn wait() -> io::Result<Option<(i32, Stop)>> {
+    wait_with(0)
+}
+
+/// As [`wait`], but returns at once when no tracee has stopped.
+pub fn try_wait() -> io::Result<Option<(i32, Stop)>> {
+    wait_with(libc::WNOHANG)
+}
+
+fn wait_with(flags: i32) -> io::Result<Option<(i32, Stop)>> {
     let mut status = 0;
     // Without __WNOTHREAD, children of other threads would be taken away from them.
-    let flags = libc::__WALL | libc::__WNOTHREAD;
+    let flags = flags | libc::__WALL | libc::__WNOTHREAD;
     loop {
         // SAFETY: `status` lives across the call.
         let tid = unsafe { libc::waitpid(-1, &raw mut status, flags) };
         if tid > 0 {
             return Ok(Some((tid, stop(status))));
+        }
+        if tid == 0 {
+            return Ok(None);
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
