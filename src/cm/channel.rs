@@ -115,10 +115,14 @@ impl EventChannel {
                 [false, event, woken]
             }
         };
-        self.check_open(operation)?;
         if woken {
             self.0.wake.calm();
+            if self.0.closed.load(Ordering::Acquire) {
+                // For the others that wait, and for ever.
+                self.0.wake.raise();
+            }
         }
+        self.check_open(operation)?;
         Ok(Ready { event, beside })
     }
 

@@ -3,7 +3,7 @@
 use rdmacm_kernel_abi::{ucma, uverbs};
 
 use super::conn_param::{Offer, QpNumber};
-use super::id::State;
+use super::id::{Stage, State};
 use super::private_data::Message;
 use super::{Address, CmId, ConnParam, Ece, Step, explain};
 use crate::device::Transport;
@@ -39,7 +39,7 @@ impl CmId {
             ..Default::default()
         };
         state.call(operation, &request).map_err(explain::connect)?;
-        state.has_connected = true;
+        state.stage = Stage::Asked;
         Ok(())
     }
 
@@ -93,7 +93,9 @@ impl CmId {
             let _ = QpModify::to(QpState::Error).apply(qp);
         }
         state.offer = None;
-        state.has_connected = answered.is_ok();
+        if answered.is_ok() {
+            state.stage = Stage::Asked;
+        }
         answered.map(drop)
     }
 
@@ -109,9 +111,16 @@ impl CmId {
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<()> {
         let operation = "establish";
-        let state = self.state();
+        let mut state = self.state();
         state.check_alive(operation)?;
         state.check_without_qp(operation)?;
+        if state.stage != Stage::Answered {
+            return Err(Error::new(
+                operation,
+                ErrorKind::InvalidState,
+                "there is no answer of the peer's to finish (CONNECT_RESPONSE)",
+            ));
+        }
         let request = ucma::Accept {
             uid: self.cookie(),
             id: self.handle(),
@@ -119,8 +128,9 @@ impl CmId {
         };
         state
             .call(operation, &request)
-            .map_err(explain::handshake)
-            .map(drop)
+            .map_err(explain::handshake)?;
+        state.stage = Stage::Established;
+        Ok(())
     }
 
     /// Tells the connection manager that a message has come through the queue pair of an accepted
@@ -255,7 +265,7 @@ impl CmId {
         let operation = "disconnect";
         let state = self.state();
         state.check_alive(operation)?;
-        if !state.has_connected {
+        if state.stage == Stage::New {
             // The kernel would say so too, but only after the queue pair is in the error state.
             return Err(Error::new(
                 operation,

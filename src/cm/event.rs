@@ -3,7 +3,7 @@
 use rdmacm_kernel_abi::ucma;
 
 use super::peer_data::{self, ConnectionData, DatagramPeer};
-use super::{Address, CmId, Ece, Status};
+use super::{Address, CmId, Ece, RejectReason, Status};
 use crate::error::{Error, ErrorKind};
 
 /// Something that happened to an id.
@@ -194,6 +194,9 @@ impl ConnectRequest {
     }
 }
 
+/// Status of the answer to a request for datagrams.
+const NOBODY_LISTENS: u32 = 1;
+
 impl Event {
     pub(super) fn new(kind: ucma::EventType, event: IdEvent) -> Self {
         use ucma::EventType as E;
@@ -315,6 +318,13 @@ impl Event {
             (Self::Rejected(_), _) => described
                 .of_kind(ErrorKind::Rejected)
                 .because("the connection was rejected"),
+            // For datagrams the answers to a request have numbers of their own.
+            (Self::Unreachable(_), Status::Rejected(RejectReason(NOBODY_LISTENS))) => described
+                .of_kind(ErrorKind::Rejected)
+                .because("nobody listens on that port"),
+            (Self::Unreachable(_), Status::Rejected(RejectReason(reason))) => described
+                .of_kind(ErrorKind::Rejected)
+                .because(format!("the peer rejected the request (status {reason})")),
             (Self::Unreachable(_), _) => described
                 .of_kind(ErrorKind::Unreachable)
                 .because("the peer does not answer, or nobody listens there"),

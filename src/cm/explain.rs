@@ -194,13 +194,12 @@ pub(super) fn notify(error: Error) -> Error {
     }
 }
 
-/// To kernels before 6.18 the command is unknown, which is EINVAL.
-pub(super) fn needs_new_kernel(error: Error) -> Error {
+pub(super) fn resolve_service(error: Error) -> Error {
     match error.errno() {
-        Some(libc::EINVAL | libc::ENOSYS) => error
-            .of_kind(ErrorKind::NotSupported)
-            .because("the kernel does not know this; it takes Linux 6.18 or newer"),
         Some(libc::EOPNOTSUPP) => error.because("only InfiniBand has such services"),
+        Some(libc::EINVAL) => error.because(
+            "the id has to be bound and not resolved, and looks one service up in its life",
+        ),
         _ => error,
     }
 }

@@ -53,8 +53,9 @@ pub(super) struct State {
     pub(super) route_resolved: bool,
     /// What the peer's request offers, on the passive side.
     pub(super) offer: Option<Offer>,
-    /// A connection was asked for or accepted.
-    pub(super) has_connected: bool,
+    pub(super) stage: Stage,
+    /// The device was removed.
+    pub(super) is_removed: bool,
     /// The queue pair, in the table's care.
     pub(super) qp: Option<QpKey>,
     /// Whether the id listens.
@@ -70,6 +71,19 @@ pub(super) struct State {
     pub(super) lookup: Lookup,
     /// Moving the queue pair failed: the kernel's later events of this connection are aftermath.
     pub(super) failed: bool,
+}
+
+/// How far an id's connection has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    New,
+    /// Asked for or accepted.
+    Asked,
+    /// The peer has accepted, and the program has to finish ([`CmId::establish`]).
+    Answered,
+    Established,
+    /// Ended, or never made. The event that says so was read.
+    Over,
 }
 
 /// The device that the id's address leads to.
@@ -143,7 +157,8 @@ impl CmId {
             groups: Vec::new(),
             lookup: Lookup::default(),
             offer: None,
-            has_connected: false,
+            stage: Stage::New,
+            is_removed: false,
             qp: None,
             listening: false,
             former: Vec::new(),
@@ -175,9 +190,19 @@ impl CmId {
         self.0.state().listening
     }
 
-    /// Whether a connection was asked for or accepted.
-    pub(crate) fn has_connected(&self) -> bool {
-        self.0.state().has_connected
+    /// Whether the connection is made, and its end was not read.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.0.state().stage == Stage::Established
+    }
+
+    /// Whether the end of the connection, or of the attempt, was read.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.state().stage == Stage::Over
+    }
+
+    /// Whether the removal of the id's device was read.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.0.state().is_removed
     }
 
     /// Whether the id exchanges datagrams with its peers, and has no connections.

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use rdmacm_kernel_abi::ucma;
 
 use super::{CmId, EventChannel};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 impl CmId {
     /// Moves the id to another channel: its events are read there from now on, those included
@@ -13,9 +13,23 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// When the id was destroyed or the kernel refuses.
+    /// When the id was destroyed or the kernel refuses; for the id of a
+    /// [`SyncId`](crate::SyncId) ([`SyncId::into_id`](crate::SyncId::into_id) moves that) or of a
+    /// [`Connection`](crate::Connection), which wait for its events.
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
+        if self.state().owns_channel {
+            return Err(Error::new(
+                "migrate_id",
+                ErrorKind::InvalidState,
+                "somebody waits for the id's events: move a SyncId with into_id; a Connection stays",
+            ));
+        }
+        self.move_to(channel)
+    }
+
+    /// As [`CmId::migrate`], on behalf of the one that waits.
+    pub(crate) fn move_to(&self, channel: &EventChannel) -> Result<()> {
         let operation = "migrate_id";
         let mut state = self.state();
         state.check_alive(operation)?;

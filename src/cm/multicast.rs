@@ -140,25 +140,44 @@ impl CmId {
     ///
     /// # Errors
     ///
-    /// When the kernel refuses; the id is then still in the group.
+    /// When the kernel refuses; the id is then still in the group, though its queue pair may be
+    /// detached.
     #[doc(alias = "rdma_leave_multicast")]
     pub fn leave_multicast(&self, group: impl Into<Address>) -> Result<bool> {
-        let (operation, address) = ("leave_multicast", group.into());
+        let address = group.into();
         let mut state = self.state();
-        state.check_alive(operation)?;
-        let Some(at) = state
+        state.check_alive("leave_multicast")?;
+        let earliest = state
             .groups
             .iter()
-            .position(|group| group.address == address)
-        else {
-            return Ok(false);
-        };
+            .position(|group| group.address == address);
+        match earliest {
+            None => Ok(false),
+            Some(at) => self.leave(&mut state, at).map(|()| true),
+        }
+    }
+
+    /// Takes back the latest join of a group, which has failed. There is no use for a failure of
+    /// that.
+    pub(crate) fn unjoin(&self, address: &Address) {
+        let mut state = self.state();
+        let latest = state
+            .groups
+            .iter()
+            .rposition(|group| group.address == *address);
+        if let Some(at) = latest {
+            let _ = self.leave(&mut state, at);
+        }
+    }
+
+    fn leave(&self, state: &mut State, at: usize) -> Result<()> {
+        let operation = "leave_multicast";
         state.detach(at)?;
         let request = command::LeaveMcast::of(state.groups[at].handle);
         state.call(operation, &request)?;
         let left = state.groups.remove(at);
         groups().remove(left.key);
-        Ok(true)
+        Ok(())
     }
 }
 

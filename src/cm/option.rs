@@ -3,6 +3,7 @@
 use rdmacm_kernel_abi::ucma::{self, IbOption, IdOption, OptionLevel};
 use zerocopy::IntoBytes;
 
+use super::id::Stage;
 use super::{CmId, PathRecord, explain};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -66,7 +67,7 @@ impl CmId {
         if self.is_datagram() {
             return Err(Error::invalid(operation, "datagrams are not acknowledged"));
         }
-        if self.state().has_connected {
+        if self.state().stage != Stage::New {
             return Err(too_late(operation, "before the id connects or accepts"));
         }
         self.set_id_option(operation, IdOption::ACK_TIMEOUT, &[exponent])

@@ -1,10 +1,13 @@
 //! Names and services that are looked up for an id, and events that a program writes itself.
 
+use std::io;
+
 use rdmacm_kernel_abi::ucma::{self, EventType};
+use rdmacm_kernel_abi::uverbs;
 use zerocopy::IntoBytes;
 
 use super::id::State;
-use super::{AddrInfo, AddrInfoQuery, CmId, IbAddress, PortSpace, explain};
+use super::{AddrInfo, AddrInfoQuery, CmId, EventChannel, IbAddress, PortSpace, explain};
 use crate::device::Gid;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -49,6 +52,7 @@ impl CmId {
         let registry = {
             let state = self.state();
             state.begin_lookup(operation)?;
+            check_kernel(operation, &state.channel)?;
             state.channel.registry()
         };
         // Outside the lock: the resolver may ask the network.
@@ -80,9 +84,10 @@ impl CmId {
             ibs: encode(operation, service)?,
             ..Default::default()
         };
+        check_kernel(operation, &state.channel)?;
         state
             .call(operation, &request)
-            .map_err(explain::needs_new_kernel)?;
+            .map_err(explain::resolve_service)?;
         state.lookup = Lookup::Service;
         Ok(())
     }
@@ -119,7 +124,10 @@ impl CmId {
     #[doc(alias = "rdma_write_cm_event")]
     pub fn write_user_event(&self, argument: u64) -> Result<()> {
         let operation = "write_cm_event";
-        self.write_event(&self.state(), operation, EventType::USER, argument)
+        let state = self.state();
+        state.check_alive(operation)?;
+        check_kernel(operation, &state.channel)?;
+        self.write_event(&state, operation, EventType::USER, argument)
     }
 
     fn write_event(
@@ -136,10 +144,7 @@ impl CmId {
         };
         // First in the union.
         request.param.as_mut_bytes()[..8].copy_from_slice(&argument.to_ne_bytes());
-        state
-            .call(operation, &request)
-            .map_err(explain::needs_new_kernel)
-            .map(drop)
+        state.call(operation, &request).map(drop)
     }
 
     /// What an event about a lookup comes to; `None` when it is about none.
@@ -179,6 +184,50 @@ impl CmId {
             ..IbAddress::for_port(PortSpace::Ib, 0, Gid(record.gid))
         };
         AddrInfo::of_service(self.port_space(), self.qp_type(), address)
+    }
+}
+
+/// Refuses kernels that do not know the commands. To them an unknown command is EINVAL, as wrong
+/// arguments and states are: so they are asked with a command in which nothing can be wrong.
+fn check_kernel(operation: &'static str, channel: &EventChannel) -> Result<()> {
+    let asked = || channel.knows_lookups();
+    match channel.registry().knows_lookups(asked) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::from_errno(operation, libc::EINVAL)
+            .of_kind(ErrorKind::NotSupported)
+            .because("the kernel does not know this; it takes Linux 6.18 or newer")),
+        Err(error) => Err(Error::from_os(operation, &error)),
+    }
+}
+
+impl EventChannel {
+    /// Writes an event for an id that is made for it and destroyed at once, the event with it.
+    fn knows_lookups(&self) -> io::Result<bool> {
+        let id = self
+            .call(&ucma::CreateId {
+                ps: ucma::PortSpace::TCP.0,
+                qp_type: uverbs::QpType::RC.0,
+                ..Default::default()
+            })?
+            .id;
+        let written = self.call(&ucma::WriteCmEvent {
+            id,
+            event: EventType::USER.0,
+            ..Default::default()
+        });
+        let request = ucma::DestroyId {
+            id,
+            ..Default::default()
+        };
+        // As when an id is dropped: what is still refused goes with the channel.
+        let _ = self.call(&request).or_else(|_| self.call(&request));
+        match written {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 

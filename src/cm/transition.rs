@@ -9,7 +9,7 @@ use rdmacm_kernel_abi::uverbs::{self, QpAttrMask};
 
 use super::conn_param::Offer;
 use super::event::{Event, IdEvent};
-use super::id::State;
+use super::id::{Stage, State};
 use super::{CmId, Status, explain};
 use crate::device::Transport;
 use crate::error::{Error, ErrorKind, Result};
@@ -66,6 +66,7 @@ impl IdEvent {
             }
             _ => kind,
         };
+        state.note(kind);
         Some(Event::new(kind, self))
     }
 
@@ -78,6 +79,22 @@ impl IdEvent {
     pub(super) fn set_cause(&mut self, cause: Error) {
         self.status = Status::Errno(cause.errno().unwrap_or(libc::EIO));
         self.cause = Some(cause);
+    }
+}
+
+impl State {
+    /// Keeps how far the connection is after an event.
+    fn note(&mut self, kind: ucma::EventType) {
+        use ucma::EventType as E;
+        self.stage = match kind {
+            E::CONNECT_RESPONSE => Stage::Answered,
+            E::ESTABLISHED => Stage::Established,
+            E::REJECTED | E::CONNECT_ERROR | E::DISCONNECTED | E::DEVICE_REMOVAL => Stage::Over,
+            // On a connection that is made it tells of a new link address.
+            E::UNREACHABLE if self.stage < Stage::Established => Stage::Over,
+            _ => return,
+        };
+        self.is_removed |= kind == E::DEVICE_REMOVAL;
     }
 }
 
@@ -119,8 +136,8 @@ impl CmId {
     pub(super) fn bring_up(&self, state: &State, qp: &QpEntry) -> Result<()> {
         if self.is_datagram() {
             self.proposal(state, QpState::Init)?.apply(qp)?;
-            QpModify::to(QpState::Rtr).apply(qp)?;
-            return QpModify::to(QpState::Rts).send_psn(0).apply(qp);
+            datagram_step(QpState::Rtr).apply(qp)?;
+            return datagram_step(QpState::Rts).apply(qp);
         }
         let binding = state.binding("create_qp")?;
         if binding.context.device().transport() != Transport::Roce {
@@ -151,6 +168,9 @@ impl CmId {
         }
         let id = self.state();
         let transport = id.binding(operation)?.context.device().transport();
+        if self.is_datagram() && state != QpState::Init {
+            return Ok(datagram_step(state));
+        }
         let proposal = self.proposal(&id, state).map_err(explain::init_qp_attr)?;
         // Before the id has asked, the kernel proposes what INIT needs, for any state.
         let speaks_of_the_peer = match state {
@@ -159,7 +179,7 @@ impl CmId {
             _ => true,
         };
         // iWARP devices learn of the peer without the program.
-        if speaks_of_the_peer || self.is_datagram() || transport == Transport::Iwarp {
+        if speaks_of_the_peer || transport == Transport::Iwarp {
             return Ok(proposal);
         }
         Err(Error::new(
@@ -184,5 +204,15 @@ impl CmId {
         };
         let attr: uverbs::QpAttr = state.call("init_qp_attr", &request)?;
         Ok(QpModify::from_kernel(target, attr))
+    }
+}
+
+/// Datagrams have no peer to speak of: from INIT on there is nothing to propose. The kernel proposes
+/// what INIT needs, which is not allowed any more.
+fn datagram_step(state: QpState) -> QpModify {
+    let step = QpModify::to(state);
+    match state {
+        QpState::Rts => step.send_psn(0),
+        _ => step,
     }
 }

@@ -1,7 +1,8 @@
 //! The contexts this process has open: one per device, shared by all who ask.
 
 use std::fmt;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::io;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 
 use super::context::ContextInner;
 use super::{Context, Device, discovery};
@@ -13,6 +14,8 @@ pub(crate) struct Registry {
     kernel: Arc<dyn Kernel>,
     contexts: Mutex<Vec<Weak<ContextInner>>>,
     path_service: Absence,
+    /// Whether the kernel has the connection manager's commands for lookups, once that was asked.
+    knows_lookups: OnceLock<bool>,
 }
 
 impl fmt::Debug for Registry {
@@ -28,6 +31,7 @@ impl Registry {
             kernel,
             contexts: Mutex::new(Vec::new()),
             path_service: Absence::default(),
+            knows_lookups: OnceLock::new(),
         }
     }
 
@@ -62,6 +66,17 @@ impl Registry {
 
     pub(crate) fn kernel(&self) -> &Arc<dyn Kernel> {
         &self.kernel
+    }
+
+    /// Whether the kernel knows lookups for ids; `ask` finds out.
+    pub(crate) fn knows_lookups(&self, ask: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
+        match self.knows_lookups.get() {
+            Some(knows) => Ok(*knows),
+            None => {
+                let knows = ask()?;
+                Ok(*self.knows_lookups.get_or_init(|| knows))
+            }
+        }
     }
 
     /// Whether the machine's service for paths was found missing lately.

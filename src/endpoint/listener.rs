@@ -8,7 +8,7 @@ use super::connector::try_each;
 use super::setup::{Prepared, Side};
 use super::{Connection, Settings};
 use crate::cm::{CmId, ConnectRequest, ConnectionData, Event, EventChannel, PortSpace};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::sys::Deadline;
 
 /// Waits for connections.
@@ -108,7 +108,7 @@ impl Listener {
             let event = self
                 .channel
                 .next_event(deadline.remaining())
-                .map_err(|error| deadline.as_a_whole("accept", error))?;
+                .map_err(|error| self.explain(deadline.as_a_whole("accept", error)))?;
             match event {
                 Event::ConnectRequest(request) => {
                     return Ok(Incoming {
@@ -116,12 +116,27 @@ impl Listener {
                         settings: self.settings.clone(),
                     });
                 }
-                Event::DeviceRemoval(_) | Event::RequestLost(_) => {
+                Event::DeviceRemoval(_) => {
+                    // For all that wait: there is one event.
+                    self.channel.close();
                     return Err(event.into_error("accept"));
                 }
+                Event::RequestLost(_) => return Err(event.into_error("accept")),
                 // Of requests that were dropped between their arrival and their answer.
                 _ => {}
             }
+        }
+    }
+}
+
+impl Listener {
+    /// A channel that is closed because the device went.
+    fn explain(&self, error: Error) -> Error {
+        match error.kind() {
+            ErrorKind::Closed if self.id.is_removed() => error
+                .of_kind(ErrorKind::DeviceRemoved)
+                .because("the RDMA device was removed; listen anew"),
+            _ => error,
         }
     }
 }

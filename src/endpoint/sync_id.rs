@@ -60,8 +60,8 @@ pub struct SyncId {
     /// What the peer said last: its request, its answer or its rejection.
     connection: Option<ConnectionData>,
     datagram: Option<DatagramPeer>,
-    /// Whether the connection was made, so that its end will be reported.
-    is_connected: bool,
+    /// The id is somebody else's from now on.
+    is_handed_over: bool,
     /// Why the connection is over.
     pub(super) ended: Option<(ErrorKind, &'static str)>,
 }
@@ -138,7 +138,9 @@ impl SyncId {
     fn new(channel: EventChannel, id: CmId) -> Self {
         id.own_channel();
         Self {
-            is_connected: id.has_connected(),
+            ended: id
+                .is_over()
+                .then_some((ErrorKind::Disconnected, "the connection ended")),
             id,
             channel,
             timeout: None,
@@ -147,7 +149,7 @@ impl SyncId {
             connect_data: Vec::new(),
             connection: None,
             datagram: None,
-            ended: None,
+            is_handed_over: false,
         }
     }
 
@@ -172,9 +174,10 @@ impl SyncId {
     ///
     /// When the id was destroyed; it is gone then in any case.
     #[doc(alias = "rdma_migrate_id")]
-    pub fn into_id(self, channel: &EventChannel) -> Result<(CmId, Queues)> {
-        self.id.migrate(channel)?;
-        Ok((self.id, self.queues))
+    pub fn into_id(mut self, channel: &EventChannel) -> Result<(CmId, Queues)> {
+        self.id.move_to(channel)?;
+        self.is_handed_over = true;
+        Ok((self.id.clone(), std::mem::take(&mut self.queues)))
     }
 
     /// The id, for its options, its addresses and all else that does not wait.
@@ -320,9 +323,12 @@ impl SyncId {
         let request = loop {
             match self.next(operation, deadline)? {
                 Event::ConnectRequest(request) => break request,
-                event @ (Event::DeviceRemoval(_) | Event::RequestLost(_)) => {
+                event @ Event::DeviceRemoval(_) => {
+                    // For all that wait: there is one event.
+                    self.channel.close();
                     return Err(event.into_error(operation));
                 }
+                event @ Event::RequestLost(_) => return Err(event.into_error(operation)),
                 // Of requests that were dropped between their arrival and their answer.
                 _ => {}
             }
@@ -394,8 +400,7 @@ impl SyncId {
     pub fn disconnect(&mut self) -> Result<()> {
         self.id.disconnect()?;
         // The kernel says nothing of the end of what never began.
-        let is_open = self.is_connected && self.ended.is_none();
-        if !is_open || self.id.qp_type() == QpType::Ud {
+        if !self.id.is_connected() || self.id.qp_type() == QpType::Ud {
             return Ok(());
         }
         let event = self.wait("disconnect", |event| {
@@ -418,13 +423,25 @@ impl SyncId {
         group: impl Into<Address>,
         membership: Membership,
     ) -> Result<DatagramPeer> {
-        let operation = "join_multicast";
-        self.id.join_multicast(group, membership)?;
-        let event = self.wait(operation, |event| {
-            matches!(event, Event::MulticastJoined { .. })
-        })?;
-        let way = event.content().and_then(|event| event.datagram().copied());
-        way.ok_or_else(|| event.into_error(operation))
+        let (operation, address) = ("join_multicast", group.into());
+        self.id.join_multicast(address, membership)?;
+        let is_ours = |event: &Event| match event {
+            Event::MulticastJoined { group, .. } | Event::MulticastError { group, .. } => {
+                *group == address
+            }
+            _ => false,
+        };
+        let joined = self.wait(operation, is_ours).and_then(|event| {
+            let way = event.content().and_then(|event| event.datagram().copied());
+            match (&event, way) {
+                (Event::MulticastJoined { .. }, Some(way)) => Ok(way),
+                _ => Err(event.into_error(operation)),
+            }
+        });
+        if joined.is_err() {
+            self.id.unjoin(&address);
+        }
+        joined
     }
 
     /// As [`CmId::leave_multicast`].
@@ -448,18 +465,41 @@ impl SyncId {
         self.id.destroy()
     }
 
+    /// Reads an event that no call waits for: one of the program's own
+    /// ([`CmId::write_user_event`]), which the waiting calls skip, or one that came along with
+    /// [`SyncId::from_id`]. Waits for it as long as `timeout` allows, for ever with `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TimedOut`] when none came in time, [`ErrorKind::Destroyed`] when another thread
+    /// has destroyed the id.
+    #[doc(alias("rdma_get_cm_event", "rdma_ack_cm_event"))]
+    pub fn next_event(&mut self, timeout: Option<Duration>) -> Result<Event> {
+        let event = self.channel.next_event(timeout);
+        let event = event.map_err(|error| explain(&self.id, "next_event", error))?;
+        self.note(&event);
+        Ok(event)
+    }
+
     /// Waits for the event that ends a step; any other that matters is an error.
     pub(super) fn wait(
         &mut self,
         operation: &'static str,
         wanted: impl Fn(&Event) -> bool,
     ) -> Result<Event> {
-        let event = self.next(operation, Deadline::after(self.timeout))?;
-        self.note(&event);
-        if wanted(&event) {
-            Ok(event)
-        } else {
-            Err(event.into_error(operation))
+        let deadline = Deadline::after(self.timeout);
+        loop {
+            let event = self.next(operation, deadline)?;
+            self.note(&event);
+            match event {
+                event if wanted(&event) => return Ok(event),
+                // Of the program, of another group, of a peer's new link address.
+                Event::User { .. }
+                | Event::MulticastJoined { .. }
+                | Event::MulticastError { .. } => {}
+                Event::Unreachable(_) if self.id.is_connected() => {}
+                event => return Err(event.into_error(operation)),
+            }
         }
     }
 
@@ -470,18 +510,15 @@ impl SyncId {
             if !content.connection().private_data.is_empty() {
                 self.connection = Some(content.connection().clone());
             }
-            self.datagram = content.datagram().copied().or(self.datagram);
+        }
+        if let Event::Established(event) = event {
+            self.datagram = event.datagram().copied().or(self.datagram);
         }
         let ended = match event {
-            Event::Established(_) | Event::ConnectResponse(_) => {
-                self.is_connected = true;
-                return;
-            }
             Event::Disconnected(_) => (ErrorKind::Disconnected, "the connection ended"),
             Event::Rejected(_) => (ErrorKind::Rejected, "the connection was rejected"),
             Event::ConnectError(_) => (ErrorKind::Disconnected, "the connection failed"),
-            // On a connection that is made it tells of a new link address.
-            Event::Unreachable(_) if !self.is_connected => {
+            Event::Unreachable(_) if self.id.is_over() => {
                 (ErrorKind::Unreachable, "the peer did not answer")
             }
             Event::DeviceRemoval(_) => (ErrorKind::DeviceRemoved, "the RDMA device was removed"),
@@ -492,7 +529,16 @@ impl SyncId {
 
     fn next(&self, operation: &'static str, deadline: Deadline) -> Result<Event> {
         let event = self.channel.next_news(operation, deadline);
-        event.map_err(|error| explain(operation, error))
+        event.map_err(|error| explain(&self.id, operation, error))
+    }
+}
+
+impl Drop for SyncId {
+    fn drop(&mut self) {
+        if !self.is_handed_over {
+            // Somebody may hold another handle of the id; the connection ends all the same.
+            let _ = self.id.destroy();
+        }
     }
 }
 
@@ -500,9 +546,14 @@ fn without(operation: &'static str, what: &str) -> Error {
     Error::invalid(operation, format!("the address information has no {what}"))
 }
 
-/// The channel is closed by the id's end.
-pub(super) fn explain(operation: &'static str, error: Error) -> Error {
+/// The channel is closed by the id's end, or by its device's.
+pub(super) fn explain(id: &CmId, operation: &'static str, error: Error) -> Error {
     match error.kind() {
+        ErrorKind::Closed if id.is_removed() => Error::new(
+            operation,
+            ErrorKind::DeviceRemoved,
+            "the RDMA device was removed; destroy the id",
+        ),
         ErrorKind::Closed => Error::new(operation, ErrorKind::Destroyed, "the id was destroyed"),
         _ => error,
     }

@@ -323,7 +323,7 @@ impl SyncId {
             let ready = self
                 .channel
                 .wait(operation, Some(completions), deadline)
-                .map_err(|error| explain(operation, error))?;
+                .map_err(|error| explain(&self.id, operation, error))?;
             if ready.beside {
                 cq.take_event()?;
             }
@@ -339,7 +339,7 @@ impl SyncId {
         while let Some(event) = self
             .channel
             .try_next_event()
-            .map_err(|error| explain(operation, error))?
+            .map_err(|error| explain(&self.id, operation, error))?
         {
             self.note(&event);
         }

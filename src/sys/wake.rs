@@ -34,8 +34,10 @@ impl Wake {
 
     /// Makes the descriptor unreadable again.
     pub(crate) fn calm(&self) {
-        // It may be calm already.
-        let _ = self.fd.read();
+        if !is_inherited(self.generation) {
+            // It may be calm already.
+            let _ = self.fd.read();
+        }
     }
 }
 

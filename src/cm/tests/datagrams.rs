@@ -11,7 +11,7 @@ use crate::cm::{
 use crate::device::Registry;
 use crate::error::{ErrorKind, Result};
 use crate::sys::twin::Twin;
-use crate::verbs::{Cq, Qp, QpAttr};
+use crate::verbs::{Cq, Qp, QpAttr, QpState};
 
 /// An id that listens for datagrams' peers.
 pub(super) fn listen(registry: &'static Registry) -> Result<Listening> {
@@ -144,7 +144,7 @@ fn heard(channel: &EventChannel) -> Status {
     let content = event.content().unwrap();
     assert_eq!(content.connection().private_data, [0; 136]);
     let status = event.status();
-    assert_eq!(event.into_error("connect").kind(), ErrorKind::Unreachable);
+    assert_eq!(event.into_error("connect").kind(), ErrorKind::Rejected);
     status
 }
 
@@ -259,4 +259,29 @@ fn an_answer_with_an_absurd_length_ends_with_its_record() {
     }
     drop((channel, id));
     twin.assert_clean();
+}
+
+#[test]
+fn proposals_for_datagrams_can_be_applied() {
+    let twin = Twin::new();
+    let channel = EventChannel::open_on(twin.registry()).unwrap();
+    let id = channel.create_id(PortSpace::Udp).unwrap();
+    id.bind_addr((address().ip(), 0)).unwrap();
+    let pd = id.protection_domain().unwrap();
+    let cq = pd.context().completion_queue(8).build().unwrap();
+    let attr = QpAttr::new(&pd).qp_type(crate::fastpath::QpType::Ud);
+    let qp = pd.create_qp(&attr.send_cq(&cq).recv_cq(&cq)).unwrap();
+    for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+        qp.modify(&id.init_qp_attr(state).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn an_event_without_a_way() {
+    let twin = Twin::new();
+    let channel = EventChannel::open_on(twin.registry()).unwrap();
+    let id = channel.create_id(PortSpace::Udp).unwrap();
+    id.resolve_addr(None, address(), TIMEOUT).unwrap();
+    let event = expect(&channel, "ADDR_RESOLVED").unwrap();
+    assert_eq!(event.content().unwrap().datagram(), None);
 }

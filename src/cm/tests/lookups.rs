@@ -299,3 +299,27 @@ fn a_lookup_ends_with_its_id() {
     drop((channel, id, elsewhere, held));
     twin.assert_clean();
 }
+
+#[test]
+fn a_service_lookup_in_the_wrong_state() {
+    let twin = Twin::new();
+    let channel = EventChannel::open_on(twin.registry()).unwrap();
+    let id = channel.create_id(PortSpace::Tcp).unwrap();
+    id.resolve_addr(None, address(), TIMEOUT).unwrap();
+    expect(&channel, "ADDR_RESOLVED").unwrap();
+    let error = id.resolve_service(Service::Id(1)).unwrap_err();
+    assert!(!error.to_string().contains("6.18"), "{error}");
+}
+
+#[test]
+fn old_kernel_before_names() {
+    let twin = Twin::new();
+    twin.become_old();
+    let channel = EventChannel::open_on(twin.registry()).unwrap();
+    let id = channel.create_id(PortSpace::Tcp).unwrap();
+    let query = AddrInfoQuery::new()
+        .node("no.such.host.invalid")
+        .numeric_host();
+    let error = id.resolve_addrinfo(&query).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotSupported, "{error}");
+}

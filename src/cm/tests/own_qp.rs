@@ -235,9 +235,20 @@ fn an_id_without_anything_says_what_it_lacks() {
         let early = id.init_qp_attr(state).unwrap_err();
         assert_eq!(early.kind(), ErrorKind::InvalidState, "{early}");
     }
-    for early in [id.notify_established(), id.establish()] {
-        assert_eq!(early.unwrap_err().errno(), Some(libc::EINVAL));
-    }
+    assert_eq!(
+        id.notify_established().unwrap_err().errno(),
+        Some(libc::EINVAL)
+    );
+    assert_eq!(id.establish().unwrap_err().kind(), ErrorKind::InvalidState);
     drop((channel, id));
     twin.assert_clean();
+}
+
+#[test]
+fn establish_without_a_response() {
+    let twin = Twin::new();
+    let channel = EventChannel::open_on(twin.registry()).unwrap();
+    let id = channel.create_id(PortSpace::Tcp).unwrap();
+    let error = id.establish().unwrap_err();
+    assert_ne!(error.kind(), ErrorKind::Rejected, "{error}");
 }

@@ -4,6 +4,7 @@
 
 mod connections;
 mod sync_connections;
+mod sync_meanwhile;
 mod sync_steps;
 
 use std::net::SocketAddr;

@@ -154,7 +154,7 @@ fn nobody_listening_and_a_rejection_are_told() -> TestResult {
         matches!(event.status(), Status::Rejected(reason) if reason.0 == 1),
         "{event:?}"
     );
-    assert_eq!(event.into_error("connect").kind(), ErrorKind::Unreachable);
+    assert_eq!(event.into_error("connect").kind(), ErrorKind::Rejected);
     Ok(Outcome::Pass)
 }
 
