@@ -17,6 +17,7 @@ mod explain;
 mod ib_address;
 mod ibacm;
 mod id;
+mod listen;
 mod migrate;
 mod multicast;
 mod option;

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use super::CmId;
+use rdmacm_kernel_abi::uverbs::QpAttrMask;
+
+use super::transition::datagram_step;
+use super::{CmId, explain};
+use crate::device::Transport;
 use crate::error::{Error, ErrorKind, Result};
 use crate::qp_table;
-use crate::verbs::{Qp, QpAttr};
+use crate::verbs::{Qp, QpAttr, QpModify, QpState};
 
 impl CmId {
     /// Makes the id's queue pair, of the id's kind, and moves it to INIT, so that receives can be
@@ -71,5 +75,43 @@ impl CmId {
     #[doc(alias = "rdma_destroy_qp")]
     pub fn destroy_qp(&self) -> Result<bool> {
         self.state().destroy_qp()
+    }
+
+    /// The attributes with which a queue pair of the program's own gets to INIT, RTR or RTS on behalf
+    /// of the id. RTR and RTS are known when the peer's request or its answer is there.
+    ///
+    /// # Errors
+    ///
+    /// Other states, an id without a device, a peer that has not spoken yet.
+    #[doc(alias = "rdma_init_qp_attr")]
+    pub fn init_qp_attr(&self, state: QpState) -> Result<QpModify> {
+        let operation = "init_qp_attr";
+        if !matches!(state, QpState::Init | QpState::Rtr | QpState::Rts) {
+            return Err(Error::invalid(
+                operation,
+                format!("the states are Init, Rtr and Rts, not {state:?}"),
+            ));
+        }
+        let id = self.state();
+        let transport = id.binding(operation)?.context.device().transport();
+        if self.is_datagram() && state != QpState::Init {
+            return Ok(datagram_step(state));
+        }
+        let proposal = self.proposal(&id, state).map_err(explain::init_qp_attr)?;
+        // Before the id has asked, the kernel proposes what INIT needs, for any state.
+        let speaks_of_the_peer = match state {
+            QpState::Rtr => proposal.sets(QpAttrMask::DEST_QPN),
+            QpState::Rts => proposal.sets(QpAttrMask::SQ_PSN),
+            _ => true,
+        };
+        // iWARP devices learn of the peer without the program.
+        if speaks_of_the_peer || transport == Transport::Iwarp {
+            return Ok(proposal);
+        }
+        Err(Error::new(
+            operation,
+            ErrorKind::InvalidState,
+            explain::PEER_UNKNOWN,
+        ))
     }
 }

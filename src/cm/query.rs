@@ -13,7 +13,7 @@ impl CmId {
     /// # Errors
     ///
     /// An id without a device.
-    #[doc(alias = "rdma_ib_addr")]
+    #[doc(alias("rdma_ib_addr", "rdma_get_local_addr", "rdma_get_src_port"))]
     pub fn local_ib_addr(&self) -> Result<IbAddress> {
         let answer = self.query_gids("local_ib_addr")?;
         decode("local_ib_addr", &answer.src_addr)
@@ -24,7 +24,7 @@ impl CmId {
     /// # Errors
     ///
     /// An id without a device or a peer.
-    #[doc(alias = "rdma_ib_addr")]
+    #[doc(alias("rdma_ib_addr", "rdma_get_peer_addr", "rdma_get_dst_port"))]
     pub fn peer_ib_addr(&self) -> Result<IbAddress> {
         let answer = self.query_gids("peer_ib_addr")?;
         decode("peer_ib_addr", &answer.dst_addr)

@@ -12,7 +12,7 @@ use super::event::{Event, IdEvent};
 use super::id::{Stage, State};
 use super::{CmId, Status, explain};
 use crate::device::Transport;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::qp_table::QpEntry;
 use crate::verbs::{Access, QpModify, QpState};
 
@@ -151,44 +151,6 @@ impl CmId {
             .apply(qp)
     }
 
-    /// The attributes with which a queue pair of the program's own gets to INIT, RTR or RTS on behalf
-    /// of the id. RTR and RTS are known when the peer's request or its answer is there.
-    ///
-    /// # Errors
-    ///
-    /// Other states, an id without a device, a peer that has not spoken yet.
-    #[doc(alias = "rdma_init_qp_attr")]
-    pub fn init_qp_attr(&self, state: QpState) -> Result<QpModify> {
-        let operation = "init_qp_attr";
-        if !matches!(state, QpState::Init | QpState::Rtr | QpState::Rts) {
-            return Err(Error::invalid(
-                operation,
-                format!("the states are Init, Rtr and Rts, not {state:?}"),
-            ));
-        }
-        let id = self.state();
-        let transport = id.binding(operation)?.context.device().transport();
-        if self.is_datagram() && state != QpState::Init {
-            return Ok(datagram_step(state));
-        }
-        let proposal = self.proposal(&id, state).map_err(explain::init_qp_attr)?;
-        // Before the id has asked, the kernel proposes what INIT needs, for any state.
-        let speaks_of_the_peer = match state {
-            QpState::Rtr => proposal.sets(QpAttrMask::DEST_QPN),
-            QpState::Rts => proposal.sets(QpAttrMask::SQ_PSN),
-            _ => true,
-        };
-        // iWARP devices learn of the peer without the program.
-        if speaks_of_the_peer || transport == Transport::Iwarp {
-            return Ok(proposal);
-        }
-        Err(Error::new(
-            operation,
-            ErrorKind::InvalidState,
-            explain::PEER_UNKNOWN,
-        ))
-    }
-
     /// The attributes for a step of the handshake. The kernel has none to propose when there is
     /// nobody to connect with.
     fn handshake_proposal(&self, state: &State, target: QpState) -> Result<QpModify> {
@@ -196,7 +158,7 @@ impl CmId {
     }
 
     /// The attributes that the connection manager wants for a state.
-    fn proposal(&self, state: &State, target: QpState) -> Result<QpModify> {
+    pub(super) fn proposal(&self, state: &State, target: QpState) -> Result<QpModify> {
         let request = ucma::InitQpAttr {
             id: self.handle(),
             qp_state: u32::from(target.to_kernel()),
@@ -209,7 +171,7 @@ impl CmId {
 
 /// Datagrams have no peer to speak of: from INIT on there is nothing to propose. The kernel proposes
 /// what INIT needs, which is not allowed any more.
-fn datagram_step(state: QpState) -> QpModify {
+pub(super) fn datagram_step(state: QpState) -> QpModify {
     let step = QpModify::to(state);
     match state {
         QpState::Rts => step.send_psn(0),

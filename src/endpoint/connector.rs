@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use super::setup::{Prepared, Side, expect};
+use super::prepared::{Prepared, Side, expect};
 use super::{Connection, Settings};
 use crate::cm::{Event, EventChannel, PortSpace};
 use crate::error::{Error, Result};

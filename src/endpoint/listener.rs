@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use super::connector::try_each;
-use super::setup::{Prepared, Side};
+use super::prepared::{Prepared, Side};
 use super::{Connection, Settings};
 use crate::cm::{CmId, ConnectRequest, ConnectionData, Event, EventChannel, PortSpace};
 use crate::error::{Error, ErrorKind, Result};

@@ -8,9 +8,9 @@
 mod connection;
 mod connector;
 mod listener;
+mod prepared;
 mod room;
 mod settings;
-mod setup;
 mod sync_id;
 mod sync_queues;
 
@@ -20,7 +20,7 @@ mod tests;
 pub use connection::Connection;
 pub use connector::Connector;
 pub use listener::{Incoming, Listener};
+pub use prepared::Prepared;
 pub use settings::Settings;
-pub use setup::Prepared;
 pub use sync_id::SyncId;
 pub use sync_queues::Queues;
