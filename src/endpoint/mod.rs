@@ -11,6 +11,7 @@ mod listener;
 mod prepared;
 mod room;
 mod settings;
+mod sync_addrinfo;
 mod sync_id;
 mod sync_queues;
 
