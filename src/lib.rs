@@ -50,8 +50,8 @@ pub use cm::{
     PathRecord, PortSpace, RejectReason, Service, Status, Step, Wake,
 };
 pub use device::{
-    AsyncEvent, AsyncEvents, Context, Device, DeviceAttr, Driver, Gid, GidEntry, GidType,
-    LinkLayer, Mtu, PortAttr, PortState, Transport, devices,
+    AsyncEvent, AsyncEvents, Context, CqToken, Device, DeviceAttr, Driver, Gid, GidEntry, GidType,
+    LinkLayer, Mtu, PortAttr, PortState, QpToken, SrqToken, Transport, devices,
 };
 pub use endpoint::{Connection, Connector, Incoming, Listener, Prepared, Queues, Settings, SyncId};
 pub use error::{Error, ErrorKind, Result};
@@ -60,8 +60,8 @@ pub use fastpath::{
     Segment, SendFlags, Success,
 };
 pub use verbs::{
-    Access, AddressHandle, Batch, Buffer, CompletionChannel, Cq, CqBuilder, CqToken, Destination,
-    Mr, Path, Pd, Qp, QpAttr, QpCapabilities, QpInfo, QpModify, QpState, ReadBuilder, RecvHalf,
+    Access, AddressHandle, Batch, Buffer, CompletionChannel, Cq, CqBuilder, Destination, Mr, Path,
+    Pd, Qp, QpAttr, QpCapabilities, QpInfo, QpModify, QpState, ReadBuilder, RecvHalf,
     RequestBuilder, SendHalf, Srq, SrqAttr, SrqInfo, Xrcd,
 };
 

@@ -73,7 +73,8 @@ impl EventChannel {
     ///
     /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when nothing came in time,
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`EventChannel::close`],
-    /// [`ErrorKind::InvalidState`](crate::ErrorKind::InvalidState) for a queue without a channel.
+    /// [`ErrorKind::InvalidState`](crate::ErrorKind::InvalidState) for a queue without a channel,
+    /// and for one whose channel has other queues too.
     pub fn wait_with<'e>(
         &self,
         cq: &mut Cq,
@@ -84,6 +85,7 @@ impl EventChannel {
         if entries.is_empty() {
             return Ok(Wake::Completions(entries));
         }
+        cq.require_channel()?;
         loop {
             let taken = cq.poll_or_arm(entries)?;
             if taken > 0 {

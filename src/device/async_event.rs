@@ -1,19 +1,56 @@
 //! Asynchronous events of a device.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdmacm_kernel_abi::uverbs::{self, ioctl};
-use zerocopy::{FromZeros, IntoBytes};
 
-use super::Context;
+use super::event_file::EventFile;
+use super::{Context, CqToken, QpToken, SrqToken};
 use crate::error::{Error, Result};
-use crate::sys::{Attr, Deadline, Value, wait_readable};
+use crate::sys::{Attr, Value};
 
 /// Something that happened to a device or one of its objects without anyone having asked.
+///
+/// An event of a queue names it by its token. Tokens are never used again, so that an event of a
+/// queue that is gone names nothing.
+///
+/// What a device reports depends on its driver. rxe reports completion queues that overflow, limits
+/// of shared receive queues, ports and GIDs; on Linux 6.12, but not on 6.1, also
+/// [`LastWqeReached`](Self::LastWqeReached); and on 7.x
+/// [`QpAccessError`](Self::QpAccessError).
+#[doc(alias = "ibv_async_event")]
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AsyncEvent {
+    /// The completion queue was full, and a completion is lost (`IBV_EVENT_CQ_ERR`). With
+    /// rxe there is one event for each completion, and the queue works again once it was polled; a
+    /// queue pair goes on when the completion of a request is lost, and not when it is a receive's.
+    CqError(CqToken),
+    /// The queue pair failed, and no completion could say so (`IBV_EVENT_QP_FATAL`).
+    QpFatal(QpToken),
+    /// The queue pair received a request that makes no sense (`IBV_EVENT_QP_REQ_ERR`).
+    QpRequestError(QpToken),
+    /// The peer asked for memory that it may not reach (`IBV_EVENT_QP_ACCESS_ERR`).
+    QpAccessError(QpToken),
+    /// A message came before the queue pair was moved to RTS (`IBV_EVENT_COMM_EST`).
+    /// [`CmId::notify_established`](crate::CmId::notify_established) tells the connection manager.
+    CommunicationEstablished(QpToken),
+    /// The send queue is drained, after a move to SQD (`IBV_EVENT_SQ_DRAINED`).
+    SendQueueDrained(QpToken),
+    /// The connection went over to its alternate path (`IBV_EVENT_PATH_MIG`).
+    PathMigrated(QpToken),
+    /// The connection could not go over to its alternate path (`IBV_EVENT_PATH_MIG_ERR`).
+    PathMigrationError(QpToken),
+    /// The queue pair is in ERROR and takes no more from its shared receive queue
+    /// (`IBV_EVENT_QP_LAST_WQE_REACHED`).
+    LastWqeReached(QpToken),
+    /// The shared receive queue failed (`IBV_EVENT_SRQ_ERR`).
+    SrqError(SrqToken),
+    /// Fewer receives are left than [`Srq::arm_limit`](crate::Srq::arm_limit) said
+    /// (`IBV_EVENT_SRQ_LIMIT_REACHED`).
+    SrqLimitReached(SrqToken),
     /// The device failed and is gone (`IBV_EVENT_DEVICE_FATAL`).
     DeviceFatal,
     /// The port became active (`IBV_EVENT_PORT_ACTIVE`).
@@ -26,8 +63,34 @@ pub enum AsyncEvent {
         /// The port's number.
         port: u8,
     },
+    /// The port has another LID (`IBV_EVENT_LID_CHANGE`).
+    LidChange {
+        /// The port's number.
+        port: u8,
+    },
+    /// The port's partition keys changed (`IBV_EVENT_PKEY_CHANGE`).
+    PkeyChange {
+        /// The port's number.
+        port: u8,
+    },
+    /// The port's subnet has another manager (`IBV_EVENT_SM_CHANGE`).
+    SmChange {
+        /// The port's number.
+        port: u8,
+    },
+    /// The subnet manager wants what was registered with it once more
+    /// (`IBV_EVENT_CLIENT_REREGISTER`).
+    ClientReregister {
+        /// The port's number.
+        port: u8,
+    },
     /// The port's GID table changed (`IBV_EVENT_GID_CHANGE`).
     GidChange {
+        /// The port's number.
+        port: u8,
+    },
+    /// The port has another speed (`IBV_EVENT_DEVICE_SPEED_CHANGE`).
+    SpeedChange {
         /// The port's number.
         port: u8,
     },
@@ -43,13 +106,32 @@ pub enum AsyncEvent {
 impl AsyncEvent {
     fn from_kernel(event: &uverbs::AsyncEventDesc) -> Self {
         let port = event.element as u8;
-        use uverbs::AsyncEventType;
-        match AsyncEventType(event.event_type) {
-            AsyncEventType::DEVICE_FATAL => Self::DeviceFatal,
-            AsyncEventType::PORT_ACTIVE => Self::PortActive { port },
-            AsyncEventType::PORT_ERR => Self::PortError { port },
-            AsyncEventType::GID_CHANGE => Self::GidChange { port },
-            AsyncEventType(kind) => Self::Other {
+        let cq = CqToken::from_kernel(event.element);
+        let qp = QpToken::from_kernel(event.element);
+        let srq = SrqToken::from_kernel(event.element);
+        use uverbs::AsyncEventType as T;
+        match T(event.event_type) {
+            T::CQ_ERR => Self::CqError(cq),
+            T::QP_FATAL => Self::QpFatal(qp),
+            T::QP_REQ_ERR => Self::QpRequestError(qp),
+            T::QP_ACCESS_ERR => Self::QpAccessError(qp),
+            T::COMM_EST => Self::CommunicationEstablished(qp),
+            T::SQ_DRAINED => Self::SendQueueDrained(qp),
+            T::PATH_MIG => Self::PathMigrated(qp),
+            T::PATH_MIG_ERR => Self::PathMigrationError(qp),
+            T::QP_LAST_WQE_REACHED => Self::LastWqeReached(qp),
+            T::SRQ_ERR => Self::SrqError(srq),
+            T::SRQ_LIMIT_REACHED => Self::SrqLimitReached(srq),
+            T::DEVICE_FATAL => Self::DeviceFatal,
+            T::PORT_ACTIVE => Self::PortActive { port },
+            T::PORT_ERR => Self::PortError { port },
+            T::LID_CHANGE => Self::LidChange { port },
+            T::PKEY_CHANGE => Self::PkeyChange { port },
+            T::SM_CHANGE => Self::SmChange { port },
+            T::CLIENT_REREGISTER => Self::ClientReregister { port },
+            T::GID_CHANGE => Self::GidChange { port },
+            T::DEVICE_SPEED_CHANGE => Self::SpeedChange { port },
+            T(kind) => Self::Other {
                 kind,
                 element: event.element,
             },
@@ -59,12 +141,27 @@ impl AsyncEvent {
 
 /// A stream of a device's asynchronous events, from the moment it was made.
 ///
-/// Its descriptor is readable when an event waits.
+/// Every stream has the events of device and ports. Those of a completion queue, queue pair or
+/// shared receive queue come to one: the oldest that was open when the queue was made. Of a queue
+/// that was made before there was any, nothing is reported, so a program begins with the stream.
+///
+/// Its descriptor is readable when an event waits, and fits any event loop.
+///
+/// ```no_run
+/// # fn example(context: &rdmacm::Context) -> rdmacm::Result<()> {
+/// use rdmacm::{AsyncEvent, SrqAttr};
+///
+/// let events = context.async_events()?;
+/// let srq = context.alloc_pd()?.create_srq(&SrqAttr::default())?;
+/// srq.arm_limit(4)?;
+/// match events.next_event(None)? {
+///     AsyncEvent::SrqLimitReached(token) if token == srq.token() => println!("post more"),
+///     other => println!("{other:?}"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
-pub struct AsyncEvents {
-    fd: OwnedFd,
-    context: Context,
-}
+pub struct AsyncEvents(Arc<EventFile>);
 
 impl Context {
     /// Starts listening to the device's asynchronous events.
@@ -88,29 +185,25 @@ impl Context {
         self.kernel()
             .set_nonblocking(fd.as_fd())
             .map_err(|error| Error::from_os(operation, &error))?;
-        Ok(AsyncEvents {
-            fd,
-            context: self.clone(),
-        })
+        let file = Arc::new(EventFile::new(fd, self.clone()));
+        self.note_event_file(&file);
+        Ok(AsyncEvents(file))
     }
 }
 
 impl AsyncEvents {
     /// The next event; waits for it as long as `timeout` allows, for ever with `None`.
     ///
+    /// There is nothing to acknowledge. The kernel counts what was read and tells the number when
+    /// an object is destroyed, but it is the C library that waits then, not the kernel.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when none came in time.
-    #[doc(alias = "ibv_get_async_event")]
+    #[doc(alias("ibv_get_async_event", "ibv_ack_async_event"))]
     pub fn next_event(&self, timeout: Option<Duration>) -> Result<AsyncEvent> {
-        let deadline = Deadline::after(timeout);
-        loop {
-            if let Some(event) = self.try_next_event()? {
-                return Ok(event);
-            }
-            let kernel = &**self.context.kernel();
-            wait_readable(kernel, "next_async_event", [self.fd.as_fd()], deadline)?;
-        }
+        let record = self.0.next("next_async_event", timeout)?;
+        Ok(AsyncEvent::from_kernel(&record))
     }
 
     /// The next event if one waits. Does not block.
@@ -119,26 +212,13 @@ impl AsyncEvents {
     ///
     /// When the kernel refuses the read.
     pub fn try_next_event(&self) -> Result<Option<AsyncEvent>> {
-        let operation = "next_async_event";
-        let mut event = uverbs::AsyncEventDesc::new_zeroed();
-        let read = |()| {
-            self.context
-                .kernel()
-                .read(self.fd.as_fd(), event.as_mut_bytes())
-        };
-        match self.context.check_own().and_then(read) {
-            Ok(length) if length == size_of_val(&event) => {
-                Ok(Some(AsyncEvent::from_kernel(&event)))
-            }
-            Ok(_) => Err(Error::from_errno(operation, libc::ENODATA)),
-            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(None),
-            Err(error) => Err(Error::from_os(operation, &error)),
-        }
+        let record = self.0.try_next("next_async_event")?;
+        Ok(record.as_ref().map(AsyncEvent::from_kernel))
     }
 }
 
 impl AsFd for AsyncEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.0.as_fd()
     }
 }

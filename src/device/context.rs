@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use rdmacm_kernel_abi::uverbs::ioctl;
 
-use super::{Device, DeviceAttr, Driver};
+use super::{Device, DeviceAttr, Driver, EventFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::{Attr, IoctlCommand, Kernel, Mapping, Value, fork_generation, is_inherited};
 
@@ -27,6 +27,8 @@ pub(super) struct ContextInner {
     attr: OnceLock<DeviceAttr>,
     /// The protection domain that everybody shares; the kernel frees it with the context.
     default_pd: Mutex<Option<u32>>,
+    /// The streams of asynchronous events, the oldest first.
+    event_files: Mutex<Vec<Weak<EventFile>>>,
     /// Which process opened the device.
     generation: u32,
 }
@@ -45,6 +47,7 @@ impl Context {
             fd,
             attr: OnceLock::new(),
             default_pd: Mutex::new(None),
+            event_files: Mutex::new(Vec::new()),
             generation: fork_generation(),
         }));
         context.get_context().map_err(|error| {
@@ -124,6 +127,22 @@ impl Context {
             Some(handle) => Ok(handle),
             None => Ok(*default.insert(alloc()?)),
         }
+    }
+
+    /// Remembers a new stream of asynchronous events.
+    pub(super) fn note_event_file(&self, file: &Arc<EventFile>) {
+        let files = self.0.event_files.lock();
+        let mut files = files.unwrap_or_else(PoisonError::into_inner);
+        files.retain(|file| file.strong_count() > 0);
+        files.push(Arc::downgrade(file));
+    }
+
+    /// Where the events of a new object are to go. The kernel is told: of itself it takes the first
+    /// stream there ever was, also when that is closed.
+    pub(crate) fn event_file(&self) -> Option<Arc<EventFile>> {
+        let files = self.0.event_files.lock();
+        let files = files.unwrap_or_else(PoisonError::into_inner);
+        files.iter().find_map(Weak::upgrade)
     }
 
     /// Whether the device was removed: every command is then refused with `EIO`.

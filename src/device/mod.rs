@@ -7,11 +7,13 @@ mod async_event;
 mod command;
 mod context;
 mod discovery;
+mod event_file;
 mod gid;
 mod object;
 mod port;
 mod query;
 mod registry;
+mod token;
 
 #[cfg(test)]
 mod tests;
@@ -20,11 +22,13 @@ use std::fmt;
 
 pub use async_event::{AsyncEvent, AsyncEvents};
 pub use context::Context;
+pub(crate) use event_file::EventFile;
 pub use gid::{Gid, GidEntry, GidType};
 pub(crate) use object::{KernelObject, ObjectKind};
 pub use port::{LinkLayer, Mtu, PortAttr, PortState};
 pub use query::DeviceAttr;
 pub(crate) use registry::Registry;
+pub use token::{CqToken, QpToken, SrqToken};
 
 use crate::error::{ErrorKind, Result};
 

@@ -1,16 +1,14 @@
 //! Completion channels: waiting for completions instead of polling for them.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rdmacm_kernel_abi::uverbs;
-use zerocopy::{FromZeros, IntoBytes};
 
-use super::CqToken;
-use crate::device::Context;
-use crate::error::{Error, Result};
-use crate::sys::{Deadline, adopt_fd, wait_readable};
+use crate::device::{Context, CqToken, EventFile};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::{Deadline, adopt_fd};
 
 /// A descriptor that tells which completion queues have something new.
 ///
@@ -21,8 +19,10 @@ pub struct CompletionChannel(Arc<ChannelInner>);
 
 #[derive(Debug)]
 struct ChannelInner {
-    fd: OwnedFd,
-    context: Context,
+    file: EventFile,
+    /// How many completion queues the program has on the channel. Held while a queue that is alone
+    /// reads: an event of another one that came meanwhile would be lost.
+    members: Mutex<usize>,
 }
 
 impl Context {
@@ -53,11 +53,13 @@ impl Context {
         let fd = unsafe { adopt_fd(u64::from(response.fd)) }
             .map_err(|error| Error::from_os("create_comp_channel", &error))?;
         Ok(CompletionChannel(Arc::new(ChannelInner {
-            fd,
-            context: self.clone(),
+            file: EventFile::new(fd, self.clone()),
+            members: Mutex::new(0),
         })))
     }
 }
+
+const NEXT_EVENT: &str = "next_cq_event";
 
 impl CompletionChannel {
     /// Waits for the next event and tells which queue it is of. With `None` it waits for ever.
@@ -66,16 +68,9 @@ impl CompletionChannel {
     /// # Errors
     ///
     /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when none came in time.
-    #[doc(alias = "ibv_get_cq_event")]
+    #[doc(alias("ibv_get_cq_event", "ibv_ack_cq_events"))]
     pub fn next_event(&self, timeout: Option<Duration>) -> Result<CqToken> {
-        let deadline = Deadline::after(timeout);
-        loop {
-            if let Some(token) = self.try_next_event()? {
-                return Ok(token);
-            }
-            let kernel = &**self.0.context.kernel();
-            wait_readable(kernel, "next_cq_event", [self.as_fd()], deadline)?;
-        }
+        self.0.file.next(NEXT_EVENT, timeout).map(token)
     }
 
     /// The next event if one waits. Does not block.
@@ -84,31 +79,79 @@ impl CompletionChannel {
     ///
     /// When the device is gone.
     pub fn try_next_event(&self) -> Result<Option<CqToken>> {
-        let operation = "next_cq_event";
-        let mut event = uverbs::CompEventDesc::new_zeroed();
-        let read = |()| {
-            self.0
-                .context
-                .kernel()
-                .read(self.as_fd(), event.as_mut_bytes())
-        };
-        match self.0.context.check_own().and_then(read) {
-            Ok(length) if length == size_of_val(&event) => Ok(Some(CqToken(event.cq_handle))),
-            Ok(_) => Err(Error::from_errno(operation, libc::ENODATA)),
-            Err(error) => match error.raw_os_error() {
-                Some(libc::EAGAIN | libc::EINTR) => Ok(None),
-                _ => Err(Error::from_os(operation, &error)),
-            },
-        }
+        let record = self.0.file.try_next(NEXT_EVENT)?;
+        Ok(record.map(token))
     }
 
     pub(super) fn context(&self) -> &Context {
-        &self.0.context
+        self.0.file.context()
+    }
+
+    /// Takes a completion queue in, for as long as the result lives.
+    pub(super) fn join(&self) -> ChannelMember {
+        *self.members() += 1;
+        ChannelMember(self.clone())
+    }
+
+    fn members(&self) -> MutexGuard<'_, usize> {
+        let members = self.0.members.lock();
+        members.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn token(record: uverbs::CompEventDesc) -> CqToken {
+    CqToken::from_kernel(record.cq_handle)
+}
+
+/// A completion queue's place on its channel.
+#[derive(Debug)]
+pub(super) struct ChannelMember(CompletionChannel);
+
+impl ChannelMember {
+    pub(super) fn channel(&self) -> &CompletionChannel {
+        &self.0
+    }
+
+    /// Refuses a queue that shares the channel: it would take the others' events.
+    pub(super) fn require_alone(&self) -> Result<()> {
+        require_one(*self.0.members())
+    }
+
+    /// Waits until the channel is readable.
+    pub(super) fn wait(&self, operation: &'static str, deadline: Deadline) -> Result<()> {
+        self.0.0.file.wait(operation, deadline)
+    }
+
+    /// Reads an event of a queue that is alone on the channel, if one waits.
+    pub(super) fn try_next_event(&self) -> Result<Option<CqToken>> {
+        let members = self.0.members();
+        require_one(*members)?;
+        self.0.try_next_event()
+    }
+}
+
+fn require_one(members: usize) -> Result<()> {
+    match members {
+        ..=1 => Ok(()),
+        _ => Err(Error::new(
+            "wait",
+            ErrorKind::InvalidState,
+            format!(
+                "the completion channel has {members} queues, and this would take the events of \
+                 all; wait with CompletionChannel::next_event and poll the queue it names"
+            ),
+        )),
+    }
+}
+
+impl Drop for ChannelMember {
+    fn drop(&mut self) {
+        *self.0.members() -= 1;
     }
 }
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.fd.as_fd()
+        self.0.file.as_fd()
     }
 }

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rdmacm_kernel_abi::rxe;
@@ -11,7 +10,8 @@ use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::IntoBytes;
 
 use super::CompletionChannel;
-use crate::device::{Context, KernelObject, ObjectKind};
+use super::comp_channel::ChannelMember;
+use crate::device::{Context, CqToken, KernelObject, ObjectKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{self, Completion};
 use crate::sys::{Attr, Deadline, Value};
@@ -25,15 +25,11 @@ use crate::sys::{Attr, Deadline, Value};
 pub struct Cq {
     queue: fastpath::rxe::CompletionQueue,
     object: Arc<KernelObject>,
-    channel: Option<CompletionChannel>,
+    channel: Option<ChannelMember>,
     token: CqToken,
     /// Whether `wait` has asked for an event that it has not read yet.
     event_due: bool,
 }
-
-/// Tells completion queues on one channel apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct CqToken(pub(super) u64);
 
 /// How a completion queue is to be made.
 #[derive(Debug)]
@@ -104,6 +100,7 @@ impl<'a> CqBuilder<'a> {
                 "the channel belongs to another device",
             ));
         }
+        let member = channel.map(CompletionChannel::join);
         let token = CqToken::new();
         let mut answer = Answer::default();
         create(context, entries, channel, vector, token, &mut answer)
@@ -122,7 +119,7 @@ impl<'a> CqBuilder<'a> {
         Ok(Cq {
             queue,
             object,
-            channel: channel.cloned(),
+            channel: member,
             token,
             event_due: false,
         })
@@ -146,10 +143,12 @@ fn create(
 ) -> io::Result<()> {
     use ioctl::cq::create as attr;
     let mut granted = 0u32;
+    let token = token.to_kernel();
+    let events = context.event_file();
     let mut attrs = vec![
         Attr::new(attr::HANDLE, Value::NewHandle(&mut answer.handle)),
         Attr::new(attr::CQE, Value::In(entries.as_bytes())),
-        Attr::new(attr::USER_HANDLE, Value::In(token.0.as_bytes())),
+        Attr::new(attr::USER_HANDLE, Value::In(token.as_bytes())),
         Attr::new(attr::COMP_VECTOR, Value::In(vector.as_bytes())),
         Attr::new(attr::RESP_CQE, Value::Out(granted.as_mut_bytes())),
         Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.as_mut_bytes())),
@@ -157,14 +156,10 @@ fn create(
     if let Some(channel) = channel {
         attrs.push(Attr::new(attr::COMP_CHANNEL, Value::Fd(channel.as_fd())));
     }
-    context.method(ioctl::object::CQ, ioctl::cq::CREATE, &mut attrs)
-}
-
-impl CqToken {
-    fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    if let Some(events) = &events {
+        attrs.push(Attr::new(attr::EVENT_FD, Value::Fd(events.as_fd())));
     }
+    context.method(ioctl::object::CQ, ioctl::cq::CREATE, &mut attrs)
 }
 
 impl Cq {
@@ -229,7 +224,8 @@ impl Cq {
     /// # Errors
     ///
     /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when none came in time,
-    /// [`ErrorKind::InvalidState`](crate::ErrorKind::InvalidState) without a channel.
+    /// [`ErrorKind::InvalidState`](crate::ErrorKind::InvalidState) without a channel, and while other
+    /// queues are on it.
     #[doc(alias("rdma_get_send_comp", "rdma_get_recv_comp"))]
     pub fn wait<'e>(
         &mut self,
@@ -240,15 +236,14 @@ impl Cq {
         if entries.is_empty() {
             return Ok(entries);
         }
+        self.require_channel()?;
         loop {
             let taken = self.poll_or_arm(entries)?;
             if taken > 0 {
                 return Ok(&entries[..taken]);
             }
-            self.require_channel()?
-                .next_event(deadline.remaining())
-                .map_err(|error| deadline.as_a_whole("wait", error))?;
-            self.event_due = false;
+            self.require_member()?.wait("wait", deadline)?;
+            self.take_event()?;
         }
     }
 
@@ -275,15 +270,23 @@ impl Cq {
         Ok(())
     }
 
-    /// Reads the event that the queue was armed for, when the channel is readable.
+    /// Reads the event that the queue was armed for, when the channel is readable. One of a queue
+    /// that is gone is for nobody.
     pub(crate) fn take_event(&mut self) -> Result<()> {
-        if self.require_channel()?.try_next_event()?.is_some() {
+        if self.require_member()?.try_next_event()? == Some(self.token) {
             self.event_due = false;
         }
         Ok(())
     }
 
+    /// The channel to wait at, which must be the queue's alone.
     pub(crate) fn require_channel(&self) -> Result<&CompletionChannel> {
+        let member = self.require_member()?;
+        member.require_alone()?;
+        Ok(member.channel())
+    }
+
+    fn require_member(&self) -> Result<&ChannelMember> {
         self.channel.as_ref().ok_or_else(|| {
             Error::new(
                 "wait",
@@ -298,14 +301,16 @@ impl Cq {
         self.queue.depth()
     }
 
-    /// What the events of this queue on its channel say.
+    /// What the events of this queue say, those of its channel
+    /// ([`CompletionChannel::next_event`]) and those of its device
+    /// ([`AsyncEvent`](crate::AsyncEvent)).
     pub fn token(&self) -> CqToken {
         self.token
     }
 
     /// The channel that was given at creation.
     pub fn channel(&self) -> Option<&CompletionChannel> {
-        self.channel.as_ref()
+        self.channel.as_ref().map(ChannelMember::channel)
     }
 
     /// The device of the queue.

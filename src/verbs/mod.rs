@@ -31,7 +31,7 @@ mod tests;
 pub use ah::{AddressHandle, Destination};
 pub use buffer::Buffer;
 pub use comp_channel::CompletionChannel;
-pub use cq::{Cq, CqBuilder, CqToken};
+pub use cq::{Cq, CqBuilder};
 pub use mr::{Access, Mr};
 pub use path::Path;
 pub use pd::Pd;

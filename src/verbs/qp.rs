@@ -1,6 +1,7 @@
 //! Queue pairs.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rdmacm_kernel_abi::rxe;
@@ -8,7 +9,7 @@ use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::IntoBytes;
 
 use super::{Cq, Pd, QpAttr, QpCapabilities, QpModify, QpState, RecvHalf, SendHalf, Srq, Xrcd};
-use crate::device::{Context, Gid, KernelObject, ObjectKind};
+use crate::device::{Context, Gid, KernelObject, ObjectKind, QpToken};
 use crate::error::{Error, Result};
 use crate::fastpath::QpType;
 use crate::fastpath::rxe::{Doorbell, RecvQueue, SendQueue};
@@ -24,6 +25,7 @@ use crate::sys::{Attr, Mapping, Value};
 #[derive(Debug)]
 pub struct Qp {
     entry: Arc<QpEntry>,
+    token: QpToken,
     send: SendHalf,
     recv: RecvHalf,
     qp_type: QpType,
@@ -54,8 +56,9 @@ impl Qp {
 
         let mut answer = Answer::default();
         let handles = Handles::of(attr, qp_type);
+        let token = QpToken::new();
         pd.with_handle(operation, |pd| {
-            create(context, pd, &handles, attr, &mut answer)
+            create(context, pd, &handles, attr, token, &mut answer)
                 .map_err(|error| Error::from_os(operation, &error))
         })?;
         let object = KernelObject::new(
@@ -87,6 +90,7 @@ impl Qp {
             recv: RecvHalf::new(recv, Arc::clone(&entry), qp_type),
             qp_type,
             capabilities,
+            token,
             entry,
         })
     }
@@ -98,6 +102,12 @@ impl Qp {
     /// The number that the peer addresses.
     pub fn number(&self) -> u32 {
         self.entry.number()
+    }
+
+    /// What asynchronous events of this queue pair say ([`AsyncEvent`](crate::AsyncEvent)). A
+    /// program that [splits](Self::split) it asks before.
+    pub fn token(&self) -> QpToken {
+        self.token
     }
 
     /// The transport service.
@@ -269,6 +279,7 @@ fn create(
     pd: u32,
     handles: &Handles<'_>,
     attr: &QpAttr<'_>,
+    token: QpToken,
     answer: &mut Answer,
 ) -> io::Result<()> {
     use ioctl::qp::create as id;
@@ -284,7 +295,8 @@ fn create(
         true => uverbs::QpCreateFlags::SQ_SIG_ALL.bits(),
         false => 0,
     };
-    let user_handle = 0u64;
+    let user_handle = token.to_kernel();
+    let events = context.event_file();
     let kind = u64::from(handles.qp_type.to_kernel().0);
     let mut attrs = vec![
         Attr::new(id::HANDLE, Value::NewHandle(&mut answer.handle)),
@@ -307,6 +319,9 @@ fn create(
         (id::XRCD_HANDLE, handles.xrcd),
     ] {
         attrs.extend(object.map(|object| Attr::new(id, Value::Handle(object.handle()))));
+    }
+    if let Some(events) = &events {
+        attrs.push(Attr::new(id::EVENT_FD, Value::Fd(events.as_fd())));
     }
     context.method(ioctl::object::QP, ioctl::qp::CREATE, &mut attrs)
 }

@@ -1,6 +1,7 @@
 //! Shared receive queues.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rdmacm_kernel_abi::rxe;
@@ -8,7 +9,7 @@ use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::IntoBytes;
 
 use super::{Cq, Pd, Xrcd};
-use crate::device::{Context, KernelObject, ObjectKind};
+use crate::device::{Context, KernelObject, ObjectKind, SrqToken};
 use crate::error::{Error, Result};
 use crate::fastpath::{self, PostError, Segment};
 use crate::sys::{Attr, Value};
@@ -23,6 +24,7 @@ use crate::sys::{Attr, Value};
 pub struct Srq {
     queue: fastpath::rxe::RecvQueue,
     object: Arc<KernelObject>,
+    token: SrqToken,
     number: Option<u32>,
 }
 
@@ -115,9 +117,10 @@ impl Srq {
         let operation = "create_srq";
         let context = pd.context();
         attr.check(context)?;
+        let token = SrqToken::new();
         let mut answer = Answer::default();
         pd.with_handle(operation, |pd| {
-            create(context, pd, attr, xrc, &mut answer)
+            create(context, pd, attr, xrc, token, &mut answer)
                 .map_err(|error| Error::from_os(operation, &error))
         })?;
         let mut parents = pd.parents();
@@ -134,6 +137,7 @@ impl Srq {
         Ok(Self {
             queue,
             object,
+            token,
             number: xrc.map(|_| answer.number),
         })
     }
@@ -158,6 +162,11 @@ impl Srq {
     /// How many receives can be outstanding.
     pub fn depth(&self) -> u32 {
         self.queue.depth()
+    }
+
+    /// What asynchronous events of this queue say ([`AsyncEvent`](crate::AsyncEvent)).
+    pub fn token(&self) -> SrqToken {
+        self.token
     }
 
     /// The number by which peers name a queue of an XRC domain; others have none.
@@ -195,8 +204,9 @@ impl Srq {
         })
     }
 
-    /// Asks for one asynchronous event (`IBV_EVENT_SRQ_LIMIT_REACHED`) when fewer than `receives`
-    /// receives are left. 0 asks for none. Has to be called again after each event.
+    /// Asks for one asynchronous event,
+    /// [`AsyncEvent::SrqLimitReached`](crate::AsyncEvent::SrqLimitReached), when fewer than
+    /// `receives` receives are left. 0 asks for none. Has to be called again after each event.
     ///
     /// # Errors
     ///
@@ -275,10 +285,12 @@ fn create(
     pd: u32,
     attr: &SrqAttr,
     xrc: Option<Xrc<'_>>,
+    token: SrqToken,
     answer: &mut Answer,
 ) -> io::Result<()> {
     use ioctl::srq::create as id;
-    let (user_handle, limit) = (0u64, 0u32);
+    let (user_handle, limit) = (token.to_kernel(), 0u32);
+    let events = context.event_file();
     let kind = match xrc {
         Some(_) => uverbs::SrqType::XRC,
         None => uverbs::SrqType::BASIC,
@@ -302,6 +314,9 @@ fn create(
             Attr::new(id::CQ_HANDLE, Value::Handle(cq.object().handle())),
             Attr::new(id::RESP_SRQ_NUM, Value::Out(answer.number.as_mut_bytes())),
         ]);
+    }
+    if let Some(events) = &events {
+        attrs.push(Attr::new(id::EVENT_FD, Value::Fd(events.as_fd())));
     }
     context.method(ioctl::object::SRQ, ioctl::srq::CREATE, &mut attrs)
 }

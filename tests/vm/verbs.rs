@@ -1,5 +1,6 @@
 //! Verbs without the connection manager, on the kernel's own rxe.
 
+mod async_events;
 mod datagrams;
 mod multicast;
 mod queries;
@@ -18,6 +19,7 @@ use crate::pair::next_completion;
 /// The tests of these modules.
 pub fn tests() -> Vec<Test> {
     [
+        async_events::tests(),
         datagrams::tests(),
         multicast::tests(),
         queries::tests(),

@@ -13,6 +13,7 @@ use std::process;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use rdmacm_kernel_abi::ucma;
+use rdmacm_kernel_abi::uverbs::AsyncEventDesc;
 
 use super::Outcome;
 
@@ -29,8 +30,11 @@ pub(super) enum Kind {
     Uverbs { device: u32, has_context: bool },
     /// A completion channel, with the tokens that wait.
     Completions(VecDeque<u64>),
-    /// Asynchronous events, of which the twin has none.
-    AsyncEvents,
+    /// Asynchronous events of a device's file, those that wait.
+    AsyncEvents {
+        device_file: FileId,
+        waiting: VecDeque<AsyncEventDesc>,
+    },
 }
 
 /// An event that nobody has read yet.
@@ -160,6 +164,15 @@ impl Files {
             }
         }
         closed
+    }
+
+    /// The streams of asynchronous events that were ever opened, of the wanted files of devices.
+    pub(super) fn async_files(&self, is_wanted: impl Fn(FileId) -> bool) -> Vec<FileId> {
+        let files = self.0.iter().enumerate();
+        let wanted = files.filter(|(_, file)| {
+            matches!(file.kind, Kind::AsyncEvents { device_file, .. } if is_wanted(device_file))
+        });
+        wanted.map(|(index, _)| FileId(index)).collect()
     }
 
     pub(super) fn open_count(&self) -> usize {

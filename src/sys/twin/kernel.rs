@@ -69,7 +69,7 @@ impl Kernel for Twin {
     }
 
     fn read(&self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
-        self.enter(&Call::Read, |world| world.read_token(fd, buffer))
+        self.enter(&Call::Read, |world| world.read_record(fd, buffer))
     }
 
     fn set_nonblocking(&self, fd: BorrowedFd<'_>) -> io::Result<()> {

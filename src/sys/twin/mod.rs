@@ -3,7 +3,7 @@
 //! It stands behind [`Kernel`] in place of the running kernel and models as much of it as the tests
 //! need: the connection manager's file with real handshakes between two ids (`cm`, `handshake`,
 //! `sidr`) and what goes with them (`address`, `groups`, `options`, `lookups`), a device's file
-//! with its objects (`verbs`, `queues`, `qps`) and rings in memory (`ring`), requests that are
+//! with its objects (`verbs`, `queues`, `qps`), its events (`async_events`) and rings in memory (`ring`), requests that are
 //! carried out at the doorbell (`work`, `datagrams`), netlink and sysfs (`discovery`).
 //!
 //! A test looks at what was asked ([`Twin::calls`]), has calls refused ([`Twin::fail`]) or answers
@@ -11,6 +11,7 @@
 //! ([`Twin::assert_clean`]).
 
 mod address;
+mod async_events;
 mod attrs;
 mod call;
 mod cm;
@@ -45,6 +46,7 @@ use std::thread;
 
 use rdmacm_kernel_abi::rxe::{MmapInfo, QueueHeader};
 use rdmacm_kernel_abi::ucma::{ConnParam, EventResp, EventType, IbUserServiceRec};
+use zerocopy::IntoBytes;
 
 pub(crate) use address::{SILENT, WITHOUT_RDMA};
 pub(crate) use call::{
@@ -426,7 +428,7 @@ impl World {
             match self.files.kind(file) {
                 Kind::Cm(_) => self.close_cm(file),
                 Kind::Uverbs { .. } => self.close_uverbs(file),
-                Kind::Completions(_) | Kind::AsyncEvents => {}
+                Kind::Completions(_) | Kind::AsyncEvents { .. } => {}
             }
         }
     }
@@ -458,7 +460,7 @@ impl World {
         Ok(match self.files.kind(file) {
             Kind::Cm(_) => Some(libc::makedev(10, 124)),
             Kind::Uverbs { .. } => self.device_of(file)?.device_number(),
-            Kind::Completions(_) | Kind::AsyncEvents => None,
+            Kind::Completions(_) | Kind::AsyncEvents { .. } => None,
         })
     }
 
@@ -474,24 +476,32 @@ impl World {
             .ok_or(libc::EIO)
     }
 
-    fn read_token(&mut self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Outcome<usize> {
+    fn read_record(&mut self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Outcome<usize> {
         let file = self.files.find(fd)?;
-        let Kind::Completions(tokens) = self.files.kind_mut(file) else {
-            return Err(libc::EAGAIN);
+        let (record, is_last) = match self.files.kind_mut(file) {
+            Kind::Completions(tokens) => {
+                let token = tokens.pop_front();
+                let record = token.map(|token| token.to_ne_bytes().to_vec());
+                (record, tokens.is_empty())
+            }
+            Kind::AsyncEvents { waiting, .. } => {
+                let event = waiting.pop_front();
+                let record = event.map(|event| event.as_bytes().to_vec());
+                (record, waiting.is_empty())
+            }
+            _ => return Err(libc::EINVAL),
         };
-        let token = tokens.pop_front();
-        let is_last = tokens.is_empty();
-        if token.is_none() && self.files.is_blocking(file) {
-            self.violation("a read from a completion channel that would never return");
+        if record.is_none() && self.files.is_blocking(file) {
+            self.violation("a read of an event that would never return");
         }
         if is_last {
             self.files.quiet(file, fd)?;
         }
-        let token = token.ok_or(libc::EAGAIN)?.to_ne_bytes();
+        let record = record.ok_or(libc::EAGAIN)?;
         buffer
-            .get_mut(..token.len())
+            .get_mut(..record.len())
             .ok_or(libc::EINVAL)?
-            .copy_from_slice(&token);
-        Ok(token.len())
+            .copy_from_slice(&record);
+        Ok(record.len())
     }
 }

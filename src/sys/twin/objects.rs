@@ -23,6 +23,25 @@ pub(super) enum Object {
     Xrcd,
 }
 
+/// Whom asynchronous events of an object are about, and where they go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reporter {
+    pub file: Option<FileId>,
+    pub token: u64,
+}
+
+impl Object {
+    /// Those of whom there are asynchronous events.
+    pub(super) fn reporter(&self) -> Option<Reporter> {
+        match self {
+            Self::Cq(cq) => Some(cq.reporter),
+            Self::Srq(srq) => Some(srq.reporter),
+            Self::Qp(qp) => Some(qp.reporter),
+            Self::Pd | Self::Mr(_) | Self::Ah(_) | Self::Xrcd => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Mr {
     pub pd: ObjectId,
@@ -38,7 +57,7 @@ pub(super) struct Mr {
 pub(super) struct Cq {
     pub ring: Ring,
     pub channel: Option<FileId>,
-    pub token: u64,
+    pub reporter: Reporter,
     pub armed: Option<Armed>,
     pub events: u32,
 }
@@ -66,11 +85,13 @@ pub(super) struct Srq {
     pub ring: Ring,
     pub max_sge: u32,
     pub limit: u32,
+    pub reporter: Reporter,
 }
 
 #[derive(Debug)]
 pub(super) struct Qp {
     pub kind: QpType,
+    pub reporter: Reporter,
     /// None where it belongs to an XRC domain.
     pub pd: Option<ObjectId>,
     pub send_cq: Option<ObjectId>,

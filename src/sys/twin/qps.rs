@@ -23,6 +23,7 @@ impl World {
         let parents = Parents::read(file, inputs);
         let kind = QpType(inputs.number(attr::TYPE)? as u8);
         self.check_parents(kind, device, &parents)?;
+        let reporter = self.reporter(file, inputs, attr::USER_HANDLE, attr::EVENT_FD)?;
         let flags: u32 = inputs.typed(attr::FLAGS)?;
         let asked: ioctl::QpCap = inputs.typed(attr::CAP)?;
         if !receives(kind) && asked.max_recv_wr != 0 || !sends(kind) && asked.max_send_wr != 0 {
@@ -45,6 +46,7 @@ impl World {
         let number = self.objects.next_number();
         let qp = Qp {
             kind,
+            reporter,
             pd: parents.pd,
             send_cq: parents.send_cq,
             recv_cq: parents.recv_cq,

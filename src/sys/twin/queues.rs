@@ -22,7 +22,7 @@ impl World {
         use ioctl::cq::create as attr;
         let inputs = Inputs(attrs);
         let entries: u32 = inputs.typed(attr::CQE)?;
-        let token: u64 = inputs.typed(attr::USER_HANDLE)?;
+        let reporter = self.reporter(file, inputs, attr::USER_HANDLE, attr::EVENT_FD)?;
         let vector: u32 = inputs.typed(attr::COMP_VECTOR)?;
         if entries == 0 || entries > device.attributes().max_cqe || vector > 0 {
             return Err(libc::EINVAL);
@@ -37,7 +37,7 @@ impl World {
         let cq = Cq {
             ring,
             channel,
-            token,
+            reporter,
             armed: None,
             events: 0,
         };
@@ -78,7 +78,7 @@ impl World {
         };
         cq.armed = None;
         cq.events += 1;
-        let token = cq.token;
+        let token = cq.reporter.token;
         if let Kind::Completions(tokens) = self.files.kind_mut(channel) {
             tokens.push_back(token);
             self.files.signal(channel);
@@ -95,7 +95,7 @@ impl World {
         let inputs = Inputs(attrs);
         let pd = (file, inputs.handle(attr::PD_HANDLE)?);
         self.objects.check_pd(pd)?;
-        inputs.typed::<u64>(attr::USER_HANDLE)?;
+        let reporter = self.reporter(file, inputs, attr::USER_HANDLE, attr::EVENT_FD)?;
         let (max_wr, max_sge): (u32, u32) =
             (inputs.typed(attr::MAX_WR)?, inputs.typed(attr::MAX_SGE)?);
         let limit: u32 = inputs.typed(attr::LIMIT)?;
@@ -125,6 +125,7 @@ impl World {
             ring,
             max_sge,
             limit,
+            reporter,
         };
         let handle = self.objects.insert(file, Object::Srq(srq));
         let mut answers = Answers(attrs);

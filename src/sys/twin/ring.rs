@@ -85,6 +85,15 @@ impl Ring {
         memory.withdraw(self.pages);
     }
 
+    /// How many elements of the program's wait.
+    pub(super) fn waiting(&self, memory: &Memory) -> u32 {
+        let Some(base) = memory.address(self.pages) else {
+            return 0;
+        };
+        let produced = producer_index(base).load(Ordering::Acquire);
+        produced.wrapping_sub(self.index) & self.mask
+    }
+
     /// The next element that the program has handed over, while the ring is mapped.
     pub(super) fn peek(&self, memory: &Memory) -> Option<NonNull<u8>> {
         let base = memory.address(self.pages)?;

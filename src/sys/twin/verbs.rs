@@ -41,7 +41,10 @@ impl World {
             (o::SRQ, ioctl::srq::CREATE) => self.create_srq(file, &device, attrs),
             (o::QP, ioctl::qp::CREATE) => self.create_qp(file, &device, attrs),
             (o::ASYNC_EVENT, ioctl::async_event::ALLOC) => {
-                let (_, fd) = self.open_file(Kind::AsyncEvents)?;
+                let (_, fd) = self.open_file(Kind::AsyncEvents {
+                    device_file: file,
+                    waiting: Default::default(),
+                })?;
                 Answers(attrs).put_fd(ioctl::async_event::alloc::FD_HANDLE, fd)
             }
             // The handle is attribute 0 and the answer 1, whatever is destroyed.

@@ -4,7 +4,9 @@
 use std::ptr::{self, NonNull};
 
 use rdmacm_kernel_abi::rxe;
-use rdmacm_kernel_abi::uverbs::{self, QpState, QpType, WcFlags, WcOpcode, WcStatus, WrOpcode};
+use rdmacm_kernel_abi::uverbs::{
+    self, AsyncEventType, QpState, QpType, WcFlags, WcOpcode, WcStatus, WrOpcode,
+};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::objects::{Mr, ObjectId};
@@ -261,7 +263,8 @@ impl World {
 
     pub(super) fn take_receive(&mut self, id: ObjectId) -> Option<Receive> {
         let qp = self.objects.qp(id).ok()?;
-        let ring = match qp.srq {
+        let shared = qp.srq;
+        let ring = match shared {
             Some(srq) => &mut self.objects.srq(srq).ok()?.ring,
             None => qp.recv_ring.as_mut()?,
         };
@@ -271,12 +274,18 @@ impl World {
         if let Some(flaw) = flaw {
             self.violation(flaw);
         }
+        if let Some(srq) = shared {
+            self.check_limit(srq);
+        }
         Some(receive)
     }
 
     pub(super) fn flush_receives(&mut self, id: ObjectId) {
-        if self.objects.qp(id).is_ok_and(|qp| qp.srq.is_some()) {
+        let Ok(qp) = self.objects.qp(id) else { return };
+        if qp.srq.is_some() {
             // Other queue pairs go on using them.
+            let reporter = qp.reporter;
+            self.report(reporter, AsyncEventType::QP_LAST_WQE_REACHED);
             return;
         }
         while let Some(receive) = self.take_receive(id) {
@@ -345,7 +354,11 @@ impl World {
         let Ok(cq) = self.objects.cq(id) else { return };
         match cq.ring.push(&self.memory, wc.as_bytes()) {
             Pushed::Done => self.notify(id, is_solicited),
-            Pushed::Full => self.violation("a completion queue overflowed"),
+            Pushed::Full => {
+                let reporter = cq.reporter;
+                self.report(reporter, AsyncEventType::CQ_ERR);
+                self.violation("a completion queue overflowed");
+            }
             Pushed::Unmapped => {}
         }
     }

@@ -1,5 +1,6 @@
 //! Verbs on the scripted kernel.
 
+mod async_events;
 mod datagrams;
 mod lifetimes;
 mod refusals;

@@ -27,9 +27,10 @@ pub struct SecondDevice;
 
 impl SecondDevice {
     pub const NAME: &str = "rxe1";
+    pub const INTERFACE: &str = "dummy1";
 
     pub fn add() -> io::Result<Self> {
-        let netdev = ["type", "rxe", "netdev", "dummy1"];
+        let netdev = ["type", "rxe", "netdev", Self::INTERFACE];
         rdma_link(&[&["add", Self::NAME], &netdev[..]].concat())?;
         Ok(Self)
     }
@@ -42,7 +43,7 @@ impl SecondDevice {
         found.expect("it was added")
     }
 
-    fn open(&self) -> Result<Context> {
+    pub fn open(&self) -> Result<Context> {
         self.device().open()
     }
 }

@@ -187,12 +187,18 @@ fn events_name_their_queue() -> TestResult {
         .expect("made with a channel")
         .clone();
 
-    send_through(&mut server, false)?;
+    server.post(|batch| batch.send(1).signaled().from(&[]))?;
     assert_eq!(channel.next_event(Some(PATIENCE))?, of_receives);
     let remote = server.buffer(1)?.remote();
     client.post(|batch| batch.write(1, remote).signaled().from(&[]))?;
     assert_eq!(channel.next_event(Some(PATIENCE))?, of_sends);
     assert_no_event(&client);
+
+    // It would take the event of the other.
+    let mut entries = [Completion::default()];
+    let refused = client.recv_cq.wait(&mut entries, Some(QUIET));
+    let refused = refused.expect_err("the channel has two queues");
+    assert_eq!(refused.kind(), ErrorKind::InvalidState);
     Ok(Outcome::Pass)
 }
 
