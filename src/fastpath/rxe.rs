@@ -135,7 +135,17 @@ impl SendQueue {
 #[derive(Clone, Copy)]
 enum Target {
     Memory(RemoteAddress),
+    Atomic(Atomic),
     Receiver(Datagram),
+}
+
+/// The operands of an atomic, and what it works on.
+#[derive(Clone, Copy)]
+struct Atomic {
+    at: RemoteAddress,
+    /// What to compare with, or what to add.
+    compare_add: u64,
+    swap: u64,
 }
 
 impl Target {
@@ -150,6 +160,7 @@ impl Target {
     fn address(self) -> u64 {
         match self {
             Self::Memory(remote) => remote.address,
+            Self::Atomic(atomic) => atomic.at.address,
             Self::Receiver(_) => 0,
         }
     }
@@ -159,6 +170,13 @@ impl Target {
 #[inline]
 fn encode(operation: Operation) -> (u32, u32, Target) {
     use Target::{Memory, Receiver};
+    let atomic = |at, compare_add, swap| {
+        Target::Atomic(Atomic {
+            at,
+            compare_add,
+            swap,
+        })
+    };
     let (opcode, immediate, target) = match operation {
         Operation::Send => (WrOpcode::SEND, 0, Target::NONE),
         Operation::SendImmediate(data) => (WrOpcode::SEND_WITH_IMM, data.to_be(), Target::NONE),
@@ -167,6 +185,10 @@ fn encode(operation: Operation) -> (u32, u32, Target) {
             (WrOpcode::RDMA_WRITE_WITH_IMM, data.to_be(), Memory(to))
         }
         Operation::Read(from) => (WrOpcode::RDMA_READ, 0, Memory(from)),
+        Operation::CompareSwap { at, compare, swap } => {
+            (WrOpcode::ATOMIC_CMP_AND_SWP, 0, atomic(at, compare, swap))
+        }
+        Operation::FetchAdd { at, add } => (WrOpcode::ATOMIC_FETCH_AND_ADD, 0, atomic(at, add, 0)),
         Operation::Datagram(to) => (WrOpcode::SEND, 0, Receiver(to)),
         Operation::DatagramImmediate(to, data) => {
             (WrOpcode::SEND_WITH_IMM, data.to_be(), Receiver(to))
@@ -189,6 +211,19 @@ unsafe fn write_target(to: *mut [u64; 15], target: Target) {
             unsafe {
                 (&raw mut (*rdma).remote_addr).write(remote.address);
                 (&raw mut (*rdma).rkey).write(remote.rkey);
+            }
+        }
+        Target::Atomic(operands) => {
+            let atomic = to.cast::<rxe::SendWrAtomic>();
+            // SAFETY: as above.
+            unsafe {
+                atomic.write(rxe::SendWrAtomic {
+                    remote_addr: operands.at.address,
+                    compare_add: operands.compare_add,
+                    swap: operands.swap,
+                    rkey: operands.at.rkey,
+                    reserved: 0,
+                });
             }
         }
         Target::Receiver(datagram) => {

@@ -145,6 +145,52 @@ impl<'q> Batch<'q> {
         ReadBuilder(self.request(wr_id, Operation::Read(from)))
     }
 
+    /// Compares 8 bytes of the peer's memory with `compare`, and puts `swap` in their place where
+    /// they are equal. What was there before is the answer, and tells whether they were.
+    ///
+    /// The 8 bytes are a number in the byte order of the peer's machine, as the answer is one in the
+    /// order of this ([`u64::from_ne_bytes`]). They begin at a multiple of 8, in memory with
+    /// [`Access::REMOTE_ATOMIC`](crate::Access::REMOTE_ATOMIC).
+    ///
+    /// Nothing comes in between from another atomic of the same device. What processors and writes
+    /// do to the 8 bytes meanwhile is another matter: rxe does not keep them away.
+    ///
+    /// ```no_run
+    /// # fn example(send: &mut rdmacm::SendHalf, answer: &rdmacm::Buffer,
+    /// #            lock: rdmacm::RemoteAddress) -> rdmacm::Result<()> {
+    /// let mut batch = send.batch();
+    /// let free = 0;
+    /// batch.compare_swap(1, lock, free, 17).signaled().into(answer.slice(..8)?)?;
+    /// batch.submit()?;
+    /// // After the completion: 17 has the lock if `answer` is `free`.
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias("ibv_wr_atomic_cmp_swp", "IBV_WR_ATOMIC_CMP_AND_SWP"))]
+    #[inline]
+    pub fn compare_swap(
+        &mut self,
+        wr_id: u64,
+        at: RemoteAddress,
+        compare: u64,
+        swap: u64,
+    ) -> AtomicBuilder<'_, 'q> {
+        AtomicBuilder {
+            request: self.request(wr_id, Operation::CompareSwap { at, compare, swap }),
+            at,
+        }
+    }
+
+    /// Adds to 8 bytes of the peer's memory, beginning again at 0 beyond 2^64 − 1. What was there
+    /// before is the answer. All else is as for [`Batch::compare_swap`].
+    #[doc(alias("ibv_wr_atomic_fetch_add", "IBV_WR_ATOMIC_FETCH_AND_ADD"))]
+    #[inline]
+    pub fn fetch_add(&mut self, wr_id: u64, at: RemoteAddress, add: u64) -> AtomicBuilder<'_, 'q> {
+        AtomicBuilder {
+            request: self.request(wr_id, Operation::FetchAdd { at, add }),
+            at,
+        }
+    }
+
     /// A datagram to any receiver, from a UD queue pair. It fits one packet: it has at most as many
     /// bytes as the port's path MTU ([`PortAttr::active_mtu`](crate::PortAttr::active_mtu)).
     ///
@@ -245,7 +291,7 @@ impl RequestBuilder<'_, '_> {
         self.flags(SendFlags::SOLICITED)
     }
 
-    /// Waits for earlier reads to finish first.
+    /// Waits for earlier reads and atomics to finish first.
     #[inline]
     pub fn fence(self) -> Self {
         self.flags(SendFlags::FENCE)
@@ -298,6 +344,16 @@ impl RequestBuilder<'_, '_> {
         })
     }
 
+    /// Refuses what the peer answers with data, where the two sides agreed on none of it.
+    #[inline]
+    fn check_depth(&self) -> Result<(), PostError> {
+        let half = &*self.batch.half;
+        match half.qp_type.can(&self.operation) && !half.entry.can_read() {
+            true => Err(PostError::NoReads),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses what this queue pair cannot carry out.
     #[inline]
     fn check(&self, payload: &Payload<'_>) -> Result<(), PostError> {
@@ -345,7 +401,7 @@ impl ReadBuilder<'_, '_> {
         Self(self.0.signaled())
     }
 
-    /// Waits for earlier reads to finish first.
+    /// Waits for earlier reads and atomics to finish first.
     #[inline]
     pub fn fence(self) -> Self {
         Self(self.0.fence())
@@ -358,10 +414,60 @@ impl ReadBuilder<'_, '_> {
     /// As [`RequestBuilder::from`]; [`PostError::NoReads`] where the two sides agreed on none.
     #[inline]
     pub fn into(self, segments: &[Segment]) -> Result<(), PostError> {
-        let half = &*self.0.batch.half;
-        if half.qp_type.can(&self.0.operation) && !half.entry.can_read() {
-            return Err(PostError::NoReads);
-        }
+        self.0.check_depth()?;
         self.0.from(segments)
+    }
+}
+
+/// An atomic being built.
+#[derive(Debug)]
+#[must_use = "a request is not in the batch until it is given a place for the answer"]
+pub struct AtomicBuilder<'b, 'q> {
+    request: RequestBuilder<'b, 'q>,
+    at: RemoteAddress,
+}
+
+impl AtomicBuilder<'_, '_> {
+    /// Bytes that an atomic works on.
+    const LENGTH: usize = 8;
+
+    /// Adds flags.
+    #[inline]
+    pub fn flags(mut self, flags: SendFlags) -> Self {
+        self.request = self.request.flags(flags);
+        self
+    }
+
+    /// Asks for a completion.
+    #[inline]
+    pub fn signaled(self) -> Self {
+        self.flags(SendFlags::SIGNALED)
+    }
+
+    /// Waits for earlier reads and atomics to finish first.
+    #[inline]
+    pub fn fence(self) -> Self {
+        self.flags(SendFlags::FENCE)
+    }
+
+    /// Places what was in the peer's memory before into 8 bytes of registered memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`RequestBuilder::from`]; [`PostError::NoReads`] where the two sides agreed on none,
+    /// [`PostError::AtomicLength`] for a segment of another size, [`PostError::AtomicUnaligned`]
+    /// where the peer's address is not a multiple of 8. The batch stays as it was.
+    #[inline]
+    pub fn into(self, answer: Segment) -> Result<(), PostError> {
+        self.request.check_depth()?;
+        let RemoteAddress { address, .. } = self.at;
+        if answer.len() != Self::LENGTH {
+            let length = answer.len();
+            return Err(PostError::AtomicLength { length });
+        }
+        if address % Self::LENGTH as u64 != 0 {
+            return Err(PostError::AtomicUnaligned { address });
+        }
+        self.request.from(&[answer])
     }
 }

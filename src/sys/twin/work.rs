@@ -20,6 +20,8 @@ pub(super) struct Request {
     immediate: u32,
     remote: u64,
     rkey: u32,
+    /// The operands, if it is an atomic.
+    atomic: rxe::SendWrAtomic,
     /// Where it goes, if it is a datagram.
     pub datagram: rxe::SendWrUd,
     /// Number of the queue pair that it was posted to.
@@ -53,6 +55,7 @@ enum Access {
     LocalWrite = 1,
     RemoteWrite = 2,
     RemoteRead = 4,
+    RemoteAtomic = 8,
 }
 
 impl World {
@@ -142,6 +145,9 @@ impl World {
                 verdict
             }
             WrOpcode::RDMA_READ => self.read(id, peer, request),
+            WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD => {
+                self.atomic(id, peer, request)
+            }
             _ => Verdict::Failed(WcStatus::LOC_QP_OP_ERR),
         }
     }
@@ -195,6 +201,29 @@ impl World {
         match &request.data {
             Data::Segments(segments) if self.scatter(id, segments, &bytes) => {
                 Verdict::Done(source.length)
+            }
+            _ => Verdict::Failed(WcStatus::LOC_PROT_ERR),
+        }
+    }
+
+    fn atomic(&mut self, id: ObjectId, peer: ObjectId, request: &Request) -> Verdict {
+        let place = request.remote_segment(size_of::<u64>() as u32);
+        if !self.allows(peer, &place, Access::RemoteAtomic) {
+            self.fail_qp(peer);
+            return Verdict::Failed(WcStatus::REM_ACCESS_ERR);
+        }
+        let before = load(place.addr, place.length);
+        let old = u64::from_ne_bytes(before.as_slice().try_into().unwrap_or_default());
+        let operands = &request.atomic;
+        let new = match request.opcode {
+            WrOpcode::ATOMIC_FETCH_AND_ADD => old.wrapping_add(operands.compare_add),
+            _ if old == operands.compare_add => operands.swap,
+            _ => old,
+        };
+        store(place.addr, &new.to_ne_bytes());
+        match &request.data {
+            Data::Segments(segments) if self.scatter(id, segments, &before) => {
+                Verdict::Done(place.length)
             }
             _ => Verdict::Failed(WcStatus::LOC_PROT_ERR),
         }
@@ -380,6 +409,7 @@ impl Request {
             immediate: wqe.wr.ex,
             remote: wqe.iova,
             rkey: wqe.wr.wr[1] as u32,
+            atomic: atomic_of(&wqe.wr),
             datagram: zerocopy::transmute!(wqe.wr.wr),
             sender,
             data,
@@ -392,6 +422,8 @@ impl Request {
             Some("a send request has two remote addresses")
         } else if kind == QpType::UD && request.is_remote() {
             Some("a queue pair for datagrams was given something else")
+        } else if request.is_atomic() && (request.length() != 8 || request.remote % 8 != 0) {
+            Some("an atomic of another length or alignment than 8")
         } else {
             None
         };
@@ -409,6 +441,13 @@ impl Request {
         !matches!(self.opcode, WrOpcode::SEND | WrOpcode::SEND_WITH_IMM)
     }
 
+    fn is_atomic(&self) -> bool {
+        matches!(
+            self.opcode,
+            WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD
+        )
+    }
+
     fn has_immediate(&self) -> bool {
         matches!(
             self.opcode,
@@ -417,10 +456,14 @@ impl Request {
     }
 
     fn remote_segment(&self, length: u32) -> rxe::Sge {
+        let lkey = match self.is_atomic() {
+            true => self.atomic.rkey,
+            false => self.rkey,
+        };
         rxe::Sge {
             addr: self.remote,
             length,
-            lkey: self.rkey,
+            lkey,
         }
     }
 
@@ -428,6 +471,8 @@ impl Request {
         match self.opcode {
             WrOpcode::RDMA_WRITE | WrOpcode::RDMA_WRITE_WITH_IMM => WcOpcode::RDMA_WRITE,
             WrOpcode::RDMA_READ => WcOpcode::RDMA_READ,
+            WrOpcode::ATOMIC_CMP_AND_SWP => WcOpcode::COMP_SWAP,
+            WrOpcode::ATOMIC_FETCH_AND_ADD => WcOpcode::FETCH_ADD,
             _ => WcOpcode::SEND,
         }
     }
@@ -452,6 +497,18 @@ impl Receive {
             },
             flaw,
         )
+    }
+}
+
+/// The operands of an atomic, which lie where the target of any request does.
+fn atomic_of(wr: &rxe::SendWr) -> rxe::SendWrAtomic {
+    let [remote_addr, compare_add, swap, keys, ..] = wr.wr;
+    rxe::SendWrAtomic {
+        remote_addr,
+        compare_add,
+        swap,
+        rkey: keys as u32,
+        reserved: 0,
     }
 }
 
