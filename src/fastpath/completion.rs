@@ -197,6 +197,9 @@ pub enum Opcode {
     /// An atomic addition.
     #[doc(alias = "IBV_WC_FETCH_ADD")]
     FetchAdd,
+    /// An atomic write.
+    #[doc(alias = "IBV_WC_ATOMIC_WRITE")]
+    AtomicWrite,
     /// A message was received.
     Receive,
     /// The peer wrote into registered memory and sent immediate data.
@@ -213,6 +216,7 @@ impl Opcode {
             WcOpcode::RDMA_READ => Self::Read,
             WcOpcode::COMP_SWAP => Self::CompareSwap,
             WcOpcode::FETCH_ADD => Self::FetchAdd,
+            WcOpcode::ATOMIC_WRITE => Self::AtomicWrite,
             WcOpcode::RECV => Self::Receive,
             WcOpcode::RECV_RDMA_WITH_IMM => Self::ReceiveWriteImmediate,
             WcOpcode(other) => Self::Other(other),
@@ -334,6 +338,7 @@ mod tests {
             (2, Opcode::Read),
             (3, Opcode::CompareSwap),
             (4, Opcode::FetchAdd),
+            (9, Opcode::AtomicWrite),
             (128, Opcode::Receive),
             (129, Opcode::ReceiveWriteImmediate),
         ];

@@ -55,9 +55,10 @@ impl QpType {
     pub(crate) fn can(self, operation: &Operation) -> bool {
         match operation {
             Operation::Datagram(..) | Operation::DatagramImmediate(..) => self == Self::Ud,
-            Operation::Read(_) | Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => {
-                self == Self::Rc
-            }
+            Operation::Read(_)
+            | Operation::CompareSwap { .. }
+            | Operation::FetchAdd { .. }
+            | Operation::AtomicWrite(_) => self == Self::Rc,
             Operation::Send
             | Operation::SendImmediate(_)
             | Operation::Write(_)

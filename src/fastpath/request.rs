@@ -106,6 +106,7 @@ pub(crate) enum Operation {
         at: RemoteAddress,
         add: u64,
     },
+    AtomicWrite(RemoteAddress),
     Datagram(Datagram),
     DatagramImmediate(Datagram, u32),
 }
@@ -127,6 +128,8 @@ pub(crate) enum Payload<'a> {
     Segments(&'a [Segment]),
     /// Copied into the queue when posted.
     Inline(&'a [u8]),
+    /// The value of an atomic write.
+    Value([u8; 8]),
 }
 
 /// One send work request.
@@ -199,6 +202,9 @@ pub enum PostError {
         /// The peer's address.
         address: u64,
     },
+    /// The device has no atomic write
+    /// ([`DeviceAttr::has_atomic_write`](crate::DeviceAttr::has_atomic_write)).
+    NoAtomicWrite,
     /// The queue pair is not connected yet: sends need the state RTS.
     NotConnected,
     /// The queue pair was destroyed.
@@ -275,6 +281,9 @@ impl fmt::Display for PostError {
                 "an atomic works on 8 bytes at a multiple of 8, which the peer's address \
                  {address:#x} is not"
             ),
+            Self::NoAtomicWrite => {
+                f.write_str("the device has no atomic write; rxe has it with Linux 6.2 and newer")
+            }
             Self::NotConnected => f.write_str("the queue pair is not connected yet"),
             Self::Destroyed => f.write_str("the queue pair was destroyed"),
             Self::Inherited => f.write_str(
@@ -298,6 +307,7 @@ impl From<PostError> for Error {
             PostError::NoReads | PostError::NotConnected => ErrorKind::InvalidState,
             PostError::Destroyed => ErrorKind::Destroyed,
             PostError::Inherited => ErrorKind::PermissionDenied,
+            PostError::NoAtomicWrite => ErrorKind::NotSupported,
             PostError::Doorbell { errno } => {
                 return Error::from_errno("post", errno).because(error.to_string());
             }
@@ -328,6 +338,7 @@ impl Payload<'_> {
         match self {
             Self::Segments(segments) => total_length(segments).map(|length| length as usize),
             Self::Inline(bytes) => Ok(bytes.len()),
+            Self::Value(bytes) => Ok(bytes.len()),
         }
     }
 }

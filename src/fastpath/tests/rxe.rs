@@ -125,6 +125,7 @@ fn opcodes_and_flags_are_the_kernels() {
             5,
         ),
         (Operation::FetchAdd { at: to, add: 1 }, 6),
+        (Operation::AtomicWrite(to), 15),
         (Operation::Datagram(RECEIVER), 2),
         (Operation::DatagramImmediate(RECEIVER, 5), 3),
     ];
@@ -191,6 +192,30 @@ fn atomics_have_their_operands_and_the_key_behind_them() {
         );
         assert_eq!((u64_at(&wqe, 208), u32_at(&wqe, 220)), (0x1000, 3));
     }
+}
+
+#[test]
+fn the_value_of_an_atomic_write_lies_behind_the_request() {
+    let to = RemoteAddress {
+        address: 0x1122_3344_5566_7788,
+        rkey: 0x99aa,
+    };
+    // Nothing was granted that would make room for it.
+    let (shared, mut queue) = send_queue(4, 0, 0);
+    let request = Request {
+        operation: Operation::AtomicWrite(to),
+        payload: Payload::Value(*b"12345678"),
+        ..inline(&[])
+    };
+    queue.push(&request).unwrap();
+    publish(&mut queue);
+    let wqe = shared.take().unwrap();
+    assert_eq!((u32_at(&wqe, 12), u32_at(&wqe, 16)), (15, 0), "no INLINE");
+    assert_eq!((u64_at(&wqe, 24), u32_at(&wqe, 32)), (to.address, to.rkey));
+    assert_eq!(u64_at(&wqe, 152), to.address, "the address that is used");
+    let dma: Vec<u32> = (184..208).step_by(4).map(|at| u32_at(&wqe, at)).collect();
+    assert_eq!(dma, [8, 8, 0, 0, 0, 0]);
+    assert_eq!(wqe[HEAD..HEAD + 8], *b"12345678");
 }
 
 const RECEIVER: Datagram = Datagram {

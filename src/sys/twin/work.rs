@@ -132,7 +132,7 @@ impl World {
         let length = request.length();
         match request.opcode {
             WrOpcode::SEND | WrOpcode::SEND_WITH_IMM => self.send(id, peer, request),
-            WrOpcode::RDMA_WRITE => self.write(id, peer, request),
+            WrOpcode::RDMA_WRITE | WrOpcode::ATOMIC_WRITE => self.write(id, peer, request),
             WrOpcode::RDMA_WRITE_WITH_IMM => {
                 let Some(receive) = self.take_receive(peer) else {
                     return Verdict::Wait;
@@ -394,7 +394,8 @@ impl Request {
         let flags = uverbs::SendFlags::from_bits_retain(wqe.wr.send_flags);
         let behind = size_of::<rxe::SendWqe>();
         let room = slot_size - behind;
-        let data = if flags.contains(uverbs::SendFlags::INLINE) {
+        let is_value = wqe.wr.opcode == WrOpcode::ATOMIC_WRITE.0;
+        let data = if is_value || flags.contains(uverbs::SendFlags::INLINE) {
             let length = room.min(wqe.dma.length as usize);
             // SAFETY: the bytes are within the slot.
             Data::Inline(unsafe { copy_out(slot.add(behind), length) })
@@ -422,7 +423,9 @@ impl Request {
             Some("a send request has two remote addresses")
         } else if kind == QpType::UD && request.is_remote() {
             Some("a queue pair for datagrams was given something else")
-        } else if request.is_atomic() && (request.length() != 8 || request.remote % 8 != 0) {
+        } else if (is_value || request.is_atomic())
+            && (request.length() != 8 || request.remote % 8 != 0)
+        {
             Some("an atomic of another length or alignment than 8")
         } else {
             None
@@ -473,6 +476,7 @@ impl Request {
             WrOpcode::RDMA_READ => WcOpcode::RDMA_READ,
             WrOpcode::ATOMIC_CMP_AND_SWP => WcOpcode::COMP_SWAP,
             WrOpcode::ATOMIC_FETCH_AND_ADD => WcOpcode::FETCH_ADD,
+            WrOpcode::ATOMIC_WRITE => WcOpcode::ATOMIC_WRITE,
             _ => WcOpcode::SEND,
         }
     }

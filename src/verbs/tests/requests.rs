@@ -2,7 +2,7 @@
 
 use super::{ALL, End, context, ends};
 use crate::fastpath::{Completion, CompletionStatus, Opcode, PostError, RemoteAddress, SendFlags};
-use crate::sys::twin::{Call, Twin};
+use crate::sys::twin::{Call, Twin, TwinDevice};
 use crate::verbs::{Access, AtomicBuilder, Batch, QpModify, QpState};
 
 #[test]
@@ -305,4 +305,43 @@ fn no_atomics_where_no_depth_was_agreed_on() {
         batch.compare_swap(2, at, 0, 1).into(place),
         Err(PostError::NoReads)
     );
+}
+
+#[test]
+fn an_atomic_write_puts_eight_bytes_in_place() {
+    let twin = Twin::new();
+    let (mut one, mut other) = ends(&twin);
+    other.buffer.write(0, &[0xee; 24]).unwrap();
+    let to = other.buffer.remote();
+    let mut batch = one.qp.send_half().batch();
+    let unaligned = batch.atomic_write(1, to.at(4)).bytes([0; 8]);
+    let address = to.address + 4;
+    assert_eq!(unaligned, Err(PostError::AtomicUnaligned { address }));
+    let write = batch.atomic_write(2, to.at(8)).signaled();
+    write.bytes(*b"12345678").unwrap();
+    batch.submit().unwrap();
+    let done = one.completion();
+    let done = done.result().unwrap();
+    assert_eq!((done.opcode(), done.byte_len()), (Opcode::AtomicWrite, 8));
+    let expected = [&[0xee; 8][..], b"12345678", &[0xee; 8]].concat();
+    assert_eq!(other.buffer.read_vec(0, 24).unwrap(), expected);
+    drop((one, other));
+    twin.assert_clean();
+}
+
+#[test]
+fn a_device_without_atomic_writes_is_not_given_one() {
+    let device = TwinDevice {
+        has_atomic_write: false,
+        ..TwinDevice::rxe(0, std::net::Ipv4Addr::LOCALHOST.into())
+    };
+    let twin = Twin::with_devices(vec![device]);
+    let (mut one, other) = ends(&twin);
+    assert!(!one.context.attr().unwrap().has_atomic_write());
+    twin.forget_calls();
+    let mut batch = one.qp.send_half().batch();
+    let refused = batch.atomic_write(1, other.buffer.remote()).bytes([0; 8]);
+    assert_eq!(refused, Err(PostError::NoAtomicWrite));
+    batch.submit().unwrap();
+    assert_eq!(twin.calls(), [], "the kernel was asked");
 }

@@ -3,7 +3,7 @@
 use std::thread;
 
 use rdmacm::{
-    Access, AtomicBuilder, Batch, Buffer, CompletionStatus, Cq, Opcode, Pd, Qp, QpAttr,
+    Access, AtomicBuilder, Batch, Buffer, CompletionStatus, Cq, Opcode, Pd, PostError, Qp, QpAttr,
     RemoteAddress, Result, Segment,
 };
 
@@ -20,6 +20,8 @@ pub fn tests() -> Vec<Test> {
         many_atomics_of_two_queue_pairs_are_counted_exactly,
         atomics_beyond_the_memory_are_refused_by_the_peer,
         atomics_without_the_access_are_refused_by_the_peer,
+        atomic_writes_put_eight_bytes_in_place,
+        atomic_writes_where_there_are_none,
     ]
 }
 
@@ -223,4 +225,61 @@ fn assert_refused(pd: &Pd, access: Access, at: RemoteAddress) -> Result<()> {
         assert_eq!(failure.status, CompletionStatus::RemoteAccess, "{at:?}");
     }
     Ok(())
+}
+
+fn atomic_writes_put_eight_bytes_in_place() -> TestResult {
+    let pd = environment::context().alloc_pd()?;
+    if !pd.context().attr()?.has_atomic_write() {
+        return Ok(Outcome::Skip(
+            "rxe of this kernel has no atomic write".into(),
+        ));
+    }
+    let mut line = Line::new(&pd, Access::REMOTE_WRITE)?;
+    let mut memory = pd.alloc(64, ANY_ACCESS)?;
+    for offset in [0, 8, 56] {
+        memory.write(0, &[0xee; 64])?;
+        let to = memory.remote().at(offset as u64);
+        for value in NUMBERS.map(u64::to_ne_bytes) {
+            let mut batch = line.near.send_half().batch();
+            batch.atomic_write(3, to).signaled().bytes(value)?;
+            batch.submit()?;
+            let completion = next_completion(&mut line.cq)?;
+            let done = completion.result()?;
+            assert_eq!((done.opcode(), done.byte_len()), (Opcode::AtomicWrite, 8));
+            assert_holds(&memory, offset, &value);
+        }
+        assert_holds(&memory, 0, &[0xee; 64][..offset]);
+        assert_holds(&memory, offset + 8, &[0xee; 64][offset + 8..]);
+    }
+    for to in [memory.remote().at(1 << 20), memory.remote().at(64)] {
+        let mut line = Line::new(&pd, Access::REMOTE_WRITE)?;
+        let mut batch = line.near.send_half().batch();
+        batch.atomic_write(4, to).bytes([0; 8])?;
+        batch.submit()?;
+        let failure = next_completion(&mut line.cq)?
+            .result()
+            .expect_err("refused");
+        assert_eq!(failure.status, CompletionStatus::RemoteAccess, "{to:?}");
+    }
+    Ok(Outcome::Pass)
+}
+
+/// The request is refused, and the queue pair is none the worse for it.
+fn atomic_writes_where_there_are_none() -> TestResult {
+    let pd = environment::context().alloc_pd()?;
+    if pd.context().attr()?.has_atomic_write() {
+        return Ok(Outcome::Skip("rxe of this kernel has atomic writes".into()));
+    }
+    let mut line = Line::new(&pd, Access::REMOTE_ATOMIC)?;
+    let memory = pd.alloc(8, ANY_ACCESS)?;
+    let mut batch = line.near.send_half().batch();
+    let refused = batch.atomic_write(1, memory.remote()).bytes([1; 8]);
+    assert_eq!(refused, Err(PostError::NoAtomicWrite));
+    batch.submit()?;
+    let at = memory.remote();
+    assert_eq!(
+        line.atomic(Opcode::FetchAdd, |batch| batch.fetch_add(2, at, 3))?,
+        0
+    );
+    Ok(Outcome::Pass)
 }
