@@ -18,9 +18,15 @@ impl CmId {
     /// [`Connection`](crate::Connection), which wait for its events.
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&self, channel: &EventChannel) -> Result<()> {
-        if self.state().owns_channel {
+        let operation = "migrate_id";
+        let is_waited_for = {
+            let state = self.state();
+            state.check_alive(operation)?;
+            state.owns_channel
+        };
+        if is_waited_for {
             return Err(Error::new(
-                "migrate_id",
+                operation,
                 ErrorKind::InvalidState,
                 "somebody waits for the id's events: move a SyncId with into_id; a Connection stays",
             ));

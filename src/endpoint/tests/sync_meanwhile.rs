@@ -138,6 +138,9 @@ fn an_id_that_is_waited_for_stays_on_its_channel() {
     active.set_timeout(A_WHILE);
     let ended = active.recv_completion().unwrap_err();
     assert_eq!(ended.kind(), ErrorKind::Disconnected);
+    active.id().destroy().unwrap();
+    let refused = active.id().migrate(&channel).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Destroyed);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::pair::{PATIENCE, Plan, QUIET, any_port, listen, next_completion, requ
 pub fn tests() -> Vec<Test> {
     tests![
         fifty_connections_on_one_channel,
-        a_storm_of_clients,
+        a_storm_of_clients: 180 s,
         requests_beyond_the_backlog_come_later,
     ]
 }
@@ -167,11 +167,16 @@ impl Crowd {
 /// F27: many clients at once; each is accepted, once.
 fn a_storm_of_clients() -> TestResult {
     const CLIENTS: u8 = 128;
+    const CLIENTS_PATIENCE: Duration = Duration::from_secs(120);
     let listener = Listener::bind(any_port())?;
     let address = listener.local_addr().expect("a listener has an address");
     let names = thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
-            .map(|name| scope.spawn(move || introduce(Connector::new().connect(address)?, name)))
+            .map(|name| {
+                // The last one waits until all others have been served.
+                let connector = Connector::new().timeout(CLIENTS_PATIENCE);
+                scope.spawn(move || introduce(connector.connect(address)?, name))
+            })
             .collect();
         let accepted = (0..CLIENTS)
             .map(|_| meet(listener.incoming(Some(PATIENCE))?))
