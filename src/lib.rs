@@ -60,9 +60,9 @@ pub use fastpath::{
     Segment, SendFlags, Success,
 };
 pub use verbs::{
-    Access, AddressHandle, Batch, Buffer, CompletionChannel, Cq, CqBuilder, Destination, Mr, Path,
-    Pd, Qp, QpAttr, QpCapabilities, QpInfo, QpModify, QpState, ReadBuilder, RecvHalf,
-    RequestBuilder, SendHalf, Srq, SrqAttr, SrqInfo, Xrcd,
+    Access, AddressHandle, AtomicBuilder, AtomicWriteBuilder, Batch, Buffer, CompletionChannel, Cq,
+    CqBuilder, Destination, Mr, Path, Pd, Qp, QpAttr, QpCapabilities, QpInfo, QpModify, QpState,
+    ReadBuilder, RecvHalf, RequestBuilder, SendHalf, Srq, SrqAttr, SrqInfo, Xrcd,
 };
 
 #[doc = include_str!("../docs/c-names.md")]

@@ -117,14 +117,14 @@ impl QpEntry {
             });
     }
 
-    /// Whether reads may be posted. Where the two sides agreed on none, the kernel would take one
-    /// and never carry it out.
+    /// Whether reads and atomics may be posted. Where the two sides agreed on none, the kernel would
+    /// take one and never carry it out.
     #[inline]
     pub(crate) fn can_read(&self) -> bool {
         self.initiator_depth.load(Ordering::Relaxed) > 0
     }
 
-    /// Notes how many reads may be under way at a time.
+    /// Notes how many reads and atomics may be under way at a time.
     pub(crate) fn set_initiator_depth(&self, depth: u8) {
         self.initiator_depth.store(depth, Ordering::Relaxed);
     }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// The limits of a device.
 #[doc(alias = "ibv_device_attr")]
 #[derive(Debug, Clone)]
-pub struct DeviceAttr(uverbs::QueryDeviceResp);
+pub struct DeviceAttr(uverbs::QueryDeviceResp, uverbs::DeviceCapFlags);
 
 impl DeviceAttr {
     pub(super) fn query(context: &Context) -> Result<Self> {
@@ -18,7 +18,8 @@ impl DeviceAttr {
                 &uverbs::ExQueryDevice::default(),
             )
             .map_err(|error| Error::from_os("query_device", &error))?;
-        Ok(Self(response.base))
+        let capabilities = uverbs::DeviceCapFlags::from_bits_retain(response.device_cap_flags_ex);
+        Ok(Self(response.base, capabilities))
     }
 
     /// Number of ports; they count from 1.
@@ -69,6 +70,13 @@ impl DeviceAttr {
     /// The most RDMA reads and atomics a queue pair has under way at a time (initiator depth).
     pub fn max_initiator_depth(&self) -> u8 {
         clamp(self.0.max_qp_init_rd_atom)
+    }
+
+    /// Whether the device has atomic writes ([`Batch::atomic_write`](crate::Batch::atomic_write)).
+    /// rxe has them with Linux 6.2 and newer.
+    #[doc(alias = "IB_UVERBS_DEVICE_ATOMIC_WRITE")]
+    pub fn has_atomic_write(&self) -> bool {
+        self.1.contains(uverbs::DeviceCapFlags::ATOMIC_WRITE)
     }
 
     /// Vendor and part number of the device.

@@ -63,7 +63,7 @@ impl SyncId {
     ///
     /// # Errors
     ///
-    /// As [`CmId::resolve_addrinfo`].
+    /// As [`CmId::resolve_addrinfo`](crate::CmId::resolve_addrinfo).
     #[doc(alias("rdma_resolve_addrinfo", "rdma_query_addrinfo"))]
     pub fn resolve_addrinfo(&mut self, query: &AddrInfoQuery) -> Result<Vec<AddrInfo>> {
         self.id.resolve_addrinfo(query)?;
@@ -74,7 +74,8 @@ impl SyncId {
     ///
     /// # Errors
     ///
-    /// As [`CmId::resolve_service`], and when there is no such service.
+    /// As [`CmId::resolve_service`](crate::CmId::resolve_service), and when there is no such
+    /// service.
     #[doc(alias("rdma_resolve_addrinfo", "rdma_query_addrinfo"))]
     pub fn resolve_service(&mut self, service: Service<'_>) -> Result<Vec<AddrInfo>> {
         self.id.resolve_service(service)?;

@@ -191,6 +191,15 @@ pub enum Opcode {
     Write,
     /// An RDMA read.
     Read,
+    /// An atomic compare and swap. Whether it swapped tells the value that was there.
+    #[doc(alias = "IBV_WC_COMP_SWAP")]
+    CompareSwap,
+    /// An atomic addition.
+    #[doc(alias = "IBV_WC_FETCH_ADD")]
+    FetchAdd,
+    /// An atomic write.
+    #[doc(alias = "IBV_WC_ATOMIC_WRITE")]
+    AtomicWrite,
     /// A message was received.
     Receive,
     /// The peer wrote into registered memory and sent immediate data.
@@ -205,6 +214,9 @@ impl Opcode {
             WcOpcode::SEND => Self::Send,
             WcOpcode::RDMA_WRITE => Self::Write,
             WcOpcode::RDMA_READ => Self::Read,
+            WcOpcode::COMP_SWAP => Self::CompareSwap,
+            WcOpcode::FETCH_ADD => Self::FetchAdd,
+            WcOpcode::ATOMIC_WRITE => Self::AtomicWrite,
             WcOpcode::RECV => Self::Receive,
             WcOpcode::RECV_RDMA_WITH_IMM => Self::ReceiveWriteImmediate,
             WcOpcode(other) => Self::Other(other),
@@ -316,6 +328,24 @@ mod tests {
         assert_eq!(failure.status, CompletionStatus::Unknown(99));
         let odd = completion(0, 77);
         assert_eq!(odd.result().unwrap().opcode(), Opcode::Other(77));
+    }
+
+    #[test]
+    fn opcodes_are_the_kernels() {
+        let known = [
+            (0, Opcode::Send),
+            (1, Opcode::Write),
+            (2, Opcode::Read),
+            (3, Opcode::CompareSwap),
+            (4, Opcode::FetchAdd),
+            (9, Opcode::AtomicWrite),
+            (128, Opcode::Receive),
+            (129, Opcode::ReceiveWriteImmediate),
+        ];
+        for (number, opcode) in known {
+            let done = completion(0, number);
+            assert_eq!(done.result().unwrap().opcode(), opcode);
+        }
     }
 
     #[test]

@@ -9,10 +9,10 @@ use super::request::Operation;
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QpType {
-    /// Reliable connection: sends, writes and reads between two queue pairs.
+    /// Reliable connection: sends, writes, reads and atomics between two queue pairs.
     #[doc(alias = "IBV_QPT_RC")]
     Rc,
-    /// Unreliable connection: sends and writes that may be lost, no reads.
+    /// Unreliable connection: sends and writes that may be lost, no reads and atomics.
     #[doc(alias = "IBV_QPT_UC")]
     Uc,
     /// Unreliable datagrams: messages of one packet to any receiver, which may be lost.
@@ -55,7 +55,10 @@ impl QpType {
     pub(crate) fn can(self, operation: &Operation) -> bool {
         match operation {
             Operation::Datagram(..) | Operation::DatagramImmediate(..) => self == Self::Ud,
-            Operation::Read(_) => self == Self::Rc,
+            Operation::Read(_)
+            | Operation::CompareSwap { .. }
+            | Operation::FetchAdd { .. }
+            | Operation::AtomicWrite(_) => self == Self::Rc,
             Operation::Send
             | Operation::SendImmediate(_)
             | Operation::Write(_)

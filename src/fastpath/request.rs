@@ -97,6 +97,16 @@ pub(crate) enum Operation {
     Write(RemoteAddress),
     WriteImmediate(RemoteAddress, u32),
     Read(RemoteAddress),
+    CompareSwap {
+        at: RemoteAddress,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        at: RemoteAddress,
+        add: u64,
+    },
+    AtomicWrite(RemoteAddress),
     Datagram(Datagram),
     DatagramImmediate(Datagram, u32),
 }
@@ -118,6 +128,8 @@ pub(crate) enum Payload<'a> {
     Segments(&'a [Segment]),
     /// Copied into the queue when posted.
     Inline(&'a [u8]),
+    /// The value of an atomic write.
+    Value([u8; 8]),
 }
 
 /// One send work request.
@@ -177,9 +189,22 @@ pub enum PostError {
         /// The number.
         wr_id: u64,
     },
-    /// The two sides agreed on no reads: on an initiator depth of 0 here, or on responder resources
-    /// of 0 at the peer.
+    /// The two sides agreed on no reads and atomics: on an initiator depth of 0 here, or on responder
+    /// resources of 0 at the peer.
     NoReads,
+    /// The place for an atomic's answer does not have 8 bytes.
+    AtomicLength {
+        /// Bytes of the segment.
+        length: usize,
+    },
+    /// An atomic works on 8 bytes at a multiple of 8, and the peer's address is none.
+    AtomicUnaligned {
+        /// The peer's address.
+        address: u64,
+    },
+    /// The device has no atomic write
+    /// ([`DeviceAttr::has_atomic_write`](crate::DeviceAttr::has_atomic_write)).
+    NoAtomicWrite,
     /// The queue pair is not connected yet: sends need the state RTS.
     NotConnected,
     /// The queue pair was destroyed.
@@ -217,7 +242,8 @@ impl fmt::Display for PostError {
             Self::WrongQpType { qp_type } => f.write_str(match qp_type {
                 QpType::Rc => "an RC queue pair sends no datagrams; they need a UD queue pair",
                 QpType::Uc => {
-                    "a UC queue pair can send and write, but neither read nor send datagrams"
+                    "a UC queue pair can send and write, but neither read nor use atomics nor send \
+                     datagrams"
                 }
                 QpType::Ud => {
                     "a UD queue pair sends datagrams only; name the receiver with send_datagram"
@@ -243,9 +269,21 @@ impl fmt::Display for PostError {
                 "the number {wr_id} is taken; an endpoint's requests have numbers below 2^62"
             ),
             Self::NoReads => f.write_str(
-                "the two sides agreed on no reads; raise initiator_depth here and \
+                "the two sides agreed on no reads and atomics; raise initiator_depth here and \
                  responder_resources at the peer",
             ),
+            Self::AtomicLength { length } => write!(
+                f,
+                "an atomic answers with 8 bytes, but the segment has {length}"
+            ),
+            Self::AtomicUnaligned { address } => write!(
+                f,
+                "an atomic works on 8 bytes at a multiple of 8, which the peer's address \
+                 {address:#x} is not"
+            ),
+            Self::NoAtomicWrite => {
+                f.write_str("the device has no atomic write; rxe has it with Linux 6.2 and newer")
+            }
             Self::NotConnected => f.write_str("the queue pair is not connected yet"),
             Self::Destroyed => f.write_str("the queue pair was destroyed"),
             Self::Inherited => f.write_str(
@@ -269,6 +307,7 @@ impl From<PostError> for Error {
             PostError::NoReads | PostError::NotConnected => ErrorKind::InvalidState,
             PostError::Destroyed => ErrorKind::Destroyed,
             PostError::Inherited => ErrorKind::PermissionDenied,
+            PostError::NoAtomicWrite => ErrorKind::NotSupported,
             PostError::Doorbell { errno } => {
                 return Error::from_errno("post", errno).because(error.to_string());
             }
@@ -279,6 +318,8 @@ impl From<PostError> for Error {
             | PostError::WrongQpType { .. }
             | PostError::ForeignAddressHandle
             | PostError::SharedReceiveQueue
+            | PostError::AtomicLength { .. }
+            | PostError::AtomicUnaligned { .. }
             | PostError::NumberTaken { .. } => ErrorKind::InvalidInput,
         };
         Error::new("post", kind, error.to_string())
@@ -297,6 +338,7 @@ impl Payload<'_> {
         match self {
             Self::Segments(segments) => total_length(segments).map(|length| length as usize),
             Self::Inline(bytes) => Ok(bytes.len()),
+            Self::Value(bytes) => Ok(bytes.len()),
         }
     }
 }

@@ -44,7 +44,9 @@ impl SendQueue {
         max_segments: u32,
         max_inline: u32,
     ) -> Result<Self, Error> {
-        let payload = (max_segments as usize * size_of::<rxe::Sge>()).max(max_inline as usize);
+        let segments = max_segments as usize * size_of::<rxe::Sge>();
+        // An atomic write has room for its value whatever else was granted.
+        let payload = segments.max(max_inline as usize).max(size_of::<u64>());
         let ring = Producer::new(mapping, size_of::<rxe::SendWqe>() + payload)?;
         let room = ring.slot_size() - size_of::<rxe::SendWqe>();
         debug_assert!(payload <= room);
@@ -83,6 +85,8 @@ impl SendQueue {
                 }
                 (bytes.len() as u32, 1, uverbs::SendFlags::INLINE.bits())
             }
+            // The kernel looks for it in this place without a flag.
+            Payload::Value(bytes) => (bytes.len() as u32, 0, 0),
         };
         let depth = self.ring.depth();
         let slot = self
@@ -135,7 +139,17 @@ impl SendQueue {
 #[derive(Clone, Copy)]
 enum Target {
     Memory(RemoteAddress),
+    Atomic(Atomic),
     Receiver(Datagram),
+}
+
+/// The operands of an atomic, and what it works on.
+#[derive(Clone, Copy)]
+struct Atomic {
+    at: RemoteAddress,
+    /// What to compare with, or what to add.
+    compare_add: u64,
+    swap: u64,
 }
 
 impl Target {
@@ -150,6 +164,7 @@ impl Target {
     fn address(self) -> u64 {
         match self {
             Self::Memory(remote) => remote.address,
+            Self::Atomic(atomic) => atomic.at.address,
             Self::Receiver(_) => 0,
         }
     }
@@ -159,6 +174,13 @@ impl Target {
 #[inline]
 fn encode(operation: Operation) -> (u32, u32, Target) {
     use Target::{Memory, Receiver};
+    let atomic = |at, compare_add, swap| {
+        Target::Atomic(Atomic {
+            at,
+            compare_add,
+            swap,
+        })
+    };
     let (opcode, immediate, target) = match operation {
         Operation::Send => (WrOpcode::SEND, 0, Target::NONE),
         Operation::SendImmediate(data) => (WrOpcode::SEND_WITH_IMM, data.to_be(), Target::NONE),
@@ -167,6 +189,11 @@ fn encode(operation: Operation) -> (u32, u32, Target) {
             (WrOpcode::RDMA_WRITE_WITH_IMM, data.to_be(), Memory(to))
         }
         Operation::Read(from) => (WrOpcode::RDMA_READ, 0, Memory(from)),
+        Operation::CompareSwap { at, compare, swap } => {
+            (WrOpcode::ATOMIC_CMP_AND_SWP, 0, atomic(at, compare, swap))
+        }
+        Operation::FetchAdd { at, add } => (WrOpcode::ATOMIC_FETCH_AND_ADD, 0, atomic(at, add, 0)),
+        Operation::AtomicWrite(to) => (WrOpcode::ATOMIC_WRITE, 0, Memory(to)),
         Operation::Datagram(to) => (WrOpcode::SEND, 0, Receiver(to)),
         Operation::DatagramImmediate(to, data) => {
             (WrOpcode::SEND_WITH_IMM, data.to_be(), Receiver(to))
@@ -189,6 +216,19 @@ unsafe fn write_target(to: *mut [u64; 15], target: Target) {
             unsafe {
                 (&raw mut (*rdma).remote_addr).write(remote.address);
                 (&raw mut (*rdma).rkey).write(remote.rkey);
+            }
+        }
+        Target::Atomic(operands) => {
+            let atomic = to.cast::<rxe::SendWrAtomic>();
+            // SAFETY: as above.
+            unsafe {
+                atomic.write(rxe::SendWrAtomic {
+                    remote_addr: operands.at.address,
+                    compare_add: operands.compare_add,
+                    swap: operands.swap,
+                    rkey: operands.at.rkey,
+                    reserved: 0,
+                });
             }
         }
         Target::Receiver(datagram) => {
@@ -241,6 +281,10 @@ unsafe fn write_payload(to: NonNull<u8>, payload: Payload<'_>) {
             // SAFETY: the caller vouches for the room, which is in the ring and thus apart from
             // the caller's bytes.
             unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        }
+        Payload::Value(bytes) => {
+            // SAFETY: the caller vouches for the room.
+            unsafe { to.cast::<[u8; 8]>().write(bytes) };
         }
     }
 }

@@ -40,6 +40,6 @@ pub use qp_attr::{QpAttr, QpCapabilities};
 pub use qp_modify::{QpModify, QpState};
 pub use qp_query::QpInfo;
 pub use recv::RecvHalf;
-pub use send::{Batch, ReadBuilder, RequestBuilder, SendHalf};
+pub use send::{AtomicBuilder, AtomicWriteBuilder, Batch, ReadBuilder, RequestBuilder, SendHalf};
 pub use srq::{Srq, SrqAttr, SrqInfo};
 pub use xrcd::Xrcd;

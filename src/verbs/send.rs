@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rdmacm_kernel_abi::uverbs;
 
 use super::{Destination, Pd};
+use crate::device::DeviceAttr;
 use crate::fastpath::{
     self, Operation, Payload, PostError, QpType, RemoteAddress, Request, Segment, SendFlags,
 };
@@ -142,7 +143,69 @@ impl<'q> Batch<'q> {
     #[doc(alias("rdma_post_read", "rdma_post_readv", "ibv_wr_rdma_read"))]
     #[inline]
     pub fn read(&mut self, wr_id: u64, from: RemoteAddress) -> ReadBuilder<'_, 'q> {
-        ReadBuilder(self.request(wr_id, Operation::Read(from)))
+        let request = self.request(wr_id, Operation::Read(from));
+        ReadBuilder { request }
+    }
+
+    /// Compares 8 bytes of the peer's memory with `compare`, and puts `swap` in their place where
+    /// they are equal. What was there before is the answer, and tells whether they were.
+    ///
+    /// The 8 bytes are a number in the byte order of the peer's machine, as the answer is one in the
+    /// order of this ([`u64::from_ne_bytes`]). They begin at a multiple of 8, in memory with
+    /// [`Access::REMOTE_ATOMIC`](crate::Access::REMOTE_ATOMIC).
+    ///
+    /// Nothing comes in between from another atomic of the same device. What processors and writes
+    /// do to the 8 bytes meanwhile is another matter: rxe does not keep them away.
+    ///
+    /// ```no_run
+    /// # fn example(send: &mut rdmacm::SendHalf, answer: &rdmacm::Buffer,
+    /// #            lock: rdmacm::RemoteAddress) -> rdmacm::Result<()> {
+    /// let mut batch = send.batch();
+    /// let free = 0;
+    /// batch.compare_swap(1, lock, free, 17).signaled().into(answer.slice(..8)?)?;
+    /// batch.submit()?;
+    /// // After the completion: 17 has the lock if `answer` is `free`.
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias("ibv_wr_atomic_cmp_swp", "IBV_WR_ATOMIC_CMP_AND_SWP"))]
+    #[inline]
+    pub fn compare_swap(
+        &mut self,
+        wr_id: u64,
+        at: RemoteAddress,
+        compare: u64,
+        swap: u64,
+    ) -> AtomicBuilder<'_, 'q> {
+        AtomicBuilder {
+            request: self.request(wr_id, Operation::CompareSwap { at, compare, swap }),
+            at,
+        }
+    }
+
+    /// Adds to 8 bytes of the peer's memory, beginning again at 0 beyond 2^64 − 1. What was there
+    /// before is the answer. All else is as for [`Batch::compare_swap`].
+    #[doc(alias("ibv_wr_atomic_fetch_add", "IBV_WR_ATOMIC_FETCH_AND_ADD"))]
+    #[inline]
+    pub fn fetch_add(&mut self, wr_id: u64, at: RemoteAddress, add: u64) -> AtomicBuilder<'_, 'q> {
+        AtomicBuilder {
+            request: self.request(wr_id, Operation::FetchAdd { at, add }),
+            at,
+        }
+    }
+
+    /// Writes 8 bytes of the peer's memory at once: who reads them there sees all of them or none.
+    /// They begin at a multiple of 8, in memory with
+    /// [`Access::REMOTE_WRITE`](crate::Access::REMOTE_WRITE). The two sides must have agreed on
+    /// reads and atomics, since the peer remembers it as one of these.
+    ///
+    /// Not every device has it: [`DeviceAttr::has_atomic_write`].
+    #[doc(alias("ibv_wr_atomic_write", "IBV_WR_ATOMIC_WRITE"))]
+    #[inline]
+    pub fn atomic_write(&mut self, wr_id: u64, to: RemoteAddress) -> AtomicWriteBuilder<'_, 'q> {
+        AtomicWriteBuilder {
+            request: self.request(wr_id, Operation::AtomicWrite(to)),
+            to,
+        }
     }
 
     /// A datagram to any receiver, from a UD queue pair. It fits one packet: it has at most as many
@@ -245,7 +308,7 @@ impl RequestBuilder<'_, '_> {
         self.flags(SendFlags::SOLICITED)
     }
 
-    /// Waits for earlier reads to finish first.
+    /// Waits for earlier reads and atomics to finish first.
     #[inline]
     pub fn fence(self) -> Self {
         self.flags(SendFlags::FENCE)
@@ -298,6 +361,16 @@ impl RequestBuilder<'_, '_> {
         })
     }
 
+    /// Refuses what the peer answers with data, where the two sides agreed on none of it.
+    #[inline]
+    fn check_depth(&self) -> Result<(), PostError> {
+        let half = &*self.batch.half;
+        match half.qp_type.can(&self.operation) && !half.entry.can_read() {
+            true => Err(PostError::NoReads),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses what this queue pair cannot carry out.
     #[inline]
     fn check(&self, payload: &Payload<'_>) -> Result<(), PostError> {
@@ -327,30 +400,42 @@ impl RequestBuilder<'_, '_> {
     }
 }
 
+/// The flags of a request whose builder wraps a [`RequestBuilder`].
+macro_rules! flags {
+    ($builder:ident) => {
+        impl $builder<'_, '_> {
+            /// Adds flags.
+            #[inline]
+            pub fn flags(mut self, flags: SendFlags) -> Self {
+                self.request = self.request.flags(flags);
+                self
+            }
+
+            /// Asks for a completion.
+            #[inline]
+            pub fn signaled(self) -> Self {
+                self.flags(SendFlags::SIGNALED)
+            }
+
+            /// Waits for earlier reads and atomics to finish first.
+            #[inline]
+            pub fn fence(self) -> Self {
+                self.flags(SendFlags::FENCE)
+            }
+        }
+    };
+}
+
 /// An RDMA read being built. It cannot be inline.
 #[derive(Debug)]
 #[must_use = "a request is not in the batch until it is given its target"]
-pub struct ReadBuilder<'b, 'q>(RequestBuilder<'b, 'q>);
+pub struct ReadBuilder<'b, 'q> {
+    request: RequestBuilder<'b, 'q>,
+}
+
+flags!(ReadBuilder);
 
 impl ReadBuilder<'_, '_> {
-    /// Adds flags.
-    #[inline]
-    pub fn flags(self, flags: SendFlags) -> Self {
-        Self(self.0.flags(flags))
-    }
-
-    /// Asks for a completion.
-    #[inline]
-    pub fn signaled(self) -> Self {
-        Self(self.0.signaled())
-    }
-
-    /// Waits for earlier reads to finish first.
-    #[inline]
-    pub fn fence(self) -> Self {
-        Self(self.0.fence())
-    }
-
     /// Places the data into registered memory.
     ///
     /// # Errors
@@ -358,10 +443,84 @@ impl ReadBuilder<'_, '_> {
     /// As [`RequestBuilder::from`]; [`PostError::NoReads`] where the two sides agreed on none.
     #[inline]
     pub fn into(self, segments: &[Segment]) -> Result<(), PostError> {
-        let half = &*self.0.batch.half;
-        if half.qp_type.can(&self.0.operation) && !half.entry.can_read() {
-            return Err(PostError::NoReads);
+        self.request.check_depth()?;
+        self.request.from(segments)
+    }
+}
+
+/// Bytes that an atomic works on.
+const ATOMIC_LENGTH: usize = 8;
+
+fn check_alignment(at: RemoteAddress) -> Result<(), PostError> {
+    let RemoteAddress { address, .. } = at;
+    match address % ATOMIC_LENGTH as u64 {
+        0 => Ok(()),
+        _ => Err(PostError::AtomicUnaligned { address }),
+    }
+}
+
+/// An atomic being built.
+#[derive(Debug)]
+#[must_use = "a request is not in the batch until it is given a place for the answer"]
+pub struct AtomicBuilder<'b, 'q> {
+    request: RequestBuilder<'b, 'q>,
+    at: RemoteAddress,
+}
+
+flags!(AtomicBuilder);
+
+impl AtomicBuilder<'_, '_> {
+    /// Places what was in the peer's memory before into 8 bytes of registered memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`RequestBuilder::from`]; [`PostError::NoReads`] where the two sides agreed on none,
+    /// [`PostError::AtomicLength`] for a segment of another size, [`PostError::AtomicUnaligned`]
+    /// where the peer's address is not a multiple of 8. The batch stays as it was.
+    #[inline]
+    pub fn into(self, answer: Segment) -> Result<(), PostError> {
+        self.request.check_depth()?;
+        let length = answer.len();
+        if length != ATOMIC_LENGTH {
+            return Err(PostError::AtomicLength { length });
         }
-        self.0.from(segments)
+        check_alignment(self.at)?;
+        self.request.from(&[answer])
+    }
+}
+
+/// An atomic write being built.
+#[derive(Debug)]
+#[must_use = "a request is not in the batch until it is given its value"]
+pub struct AtomicWriteBuilder<'b, 'q> {
+    request: RequestBuilder<'b, 'q>,
+    to: RemoteAddress,
+}
+
+flags!(AtomicWriteBuilder);
+
+impl AtomicWriteBuilder<'_, '_> {
+    /// Writes these 8 bytes, which need not be registered.
+    ///
+    /// # Errors
+    ///
+    /// A full queue, a queue pair that is not RC; [`PostError::NoAtomicWrite`] where the device has
+    /// none; [`PostError::NoReads`] where the two sides agreed on none, [`PostError::AtomicUnaligned`]
+    /// where the peer's address is not a multiple of 8. The batch stays as it was.
+    #[inline]
+    pub fn bytes(self, value: [u8; ATOMIC_LENGTH]) -> Result<(), PostError> {
+        self.request.check_depth()?;
+        check_alignment(self.to)?;
+        let half = &*self.request.batch.half;
+        // Asked when the queue pair was made, and remembered since.
+        let is_known = half
+            .pd
+            .context()
+            .attr()
+            .is_ok_and(DeviceAttr::has_atomic_write);
+        if half.qp_type.can(&self.request.operation) && !is_known {
+            return Err(PostError::NoAtomicWrite);
+        }
+        self.request.push(Payload::Value(value))
     }
 }

@@ -4,6 +4,7 @@ mod async_events;
 mod datagrams;
 mod multicast;
 mod queries;
+mod requests;
 mod shared_queues;
 
 use std::net::IpAddr;
@@ -23,6 +24,7 @@ pub fn tests() -> Vec<Test> {
         datagrams::tests(),
         multicast::tests(),
         queries::tests(),
+        requests::tests(),
         shared_queues::tests(),
     ]
     .into_iter()
@@ -81,8 +83,12 @@ fn datagram_qp(pd: &Pd) -> Result<(Qp, Cq)> {
 
 /// Connects a queue pair of type RC or UC with another on the same device.
 fn connect(qp: &Qp, peer: &Qp, path: Path) -> Result<()> {
+    connect_for(qp, peer, path, Access::REMOTE_WRITE | Access::REMOTE_READ)
+}
+
+/// As [`connect`], with what the peer may do through the queue pair.
+fn connect_for(qp: &Qp, peer: &Qp, path: Path, access: Access) -> Result<()> {
     let is_reliable = qp.qp_type() == QpType::Rc;
-    let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
     let init = QpModify::to(QpState::Init).port(path.port);
     qp.modify(&init.pkey_index(0).access(access))?;
     let mut rtr = QpModify::to(QpState::Rtr)

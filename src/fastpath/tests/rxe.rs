@@ -116,6 +116,16 @@ fn opcodes_and_flags_are_the_kernels() {
         (Operation::Write(to), 0),
         (Operation::WriteImmediate(to, 5), 1),
         (Operation::Read(to), 4),
+        (
+            Operation::CompareSwap {
+                at: to,
+                compare: 1,
+                swap: 2,
+            },
+            5,
+        ),
+        (Operation::FetchAdd { at: to, add: 1 }, 6),
+        (Operation::AtomicWrite(to), 15),
         (Operation::Datagram(RECEIVER), 2),
         (Operation::DatagramImmediate(RECEIVER, 5), 3),
     ];
@@ -143,6 +153,69 @@ fn opcodes_and_flags_are_the_kernels() {
             "no bytes, no segments"
         );
     }
+}
+
+#[test]
+fn atomics_have_their_operands_and_the_key_behind_them() {
+    let at = RemoteAddress {
+        address: 0x1122_3344_5566_7788,
+        rkey: 0x99aa,
+    };
+    let (compare, swap, add) = (0xaaaa_bbbb_cccc_dddd, 0x0102_0304_0506_0708, u64::MAX);
+    let cases = [
+        (
+            Operation::CompareSwap { at, compare, swap },
+            (compare, swap),
+        ),
+        (Operation::FetchAdd { at, add }, (add, 0)),
+    ];
+    for (operation, operands) in cases {
+        let (shared, mut queue) = send_queue(4, 1, 0);
+        // SAFETY: as below, with slots of 256 bytes.
+        unsafe { shared.mapping.address().add(384).write_bytes(0xff, 256) };
+        let request = Request {
+            operation,
+            payload: Payload::Segments(&[segment(0x1000, 8, 3)]),
+            ..inline(&[])
+        };
+        queue.push(&request).unwrap();
+        publish(&mut queue);
+        let wqe = shared.take().unwrap();
+        assert_eq!(u64_at(&wqe, 24), at.address);
+        assert_eq!((u64_at(&wqe, 32), u64_at(&wqe, 40)), operands);
+        assert_eq!((u32_at(&wqe, 48), u32_at(&wqe, 52)), (at.rkey, 0));
+        assert_eq!(u64_at(&wqe, 152), at.address, "the address that is used");
+        assert_eq!(
+            (u32_at(&wqe, 184), u32_at(&wqe, 196)),
+            (8, 1),
+            "length, segments"
+        );
+        assert_eq!((u64_at(&wqe, 208), u32_at(&wqe, 220)), (0x1000, 3));
+    }
+}
+
+#[test]
+fn the_value_of_an_atomic_write_lies_behind_the_request() {
+    let to = RemoteAddress {
+        address: 0x1122_3344_5566_7788,
+        rkey: 0x99aa,
+    };
+    // Nothing was granted that would make room for it.
+    let (shared, mut queue) = send_queue(4, 0, 0);
+    let request = Request {
+        operation: Operation::AtomicWrite(to),
+        payload: Payload::Value(*b"12345678"),
+        ..inline(&[])
+    };
+    queue.push(&request).unwrap();
+    publish(&mut queue);
+    let wqe = shared.take().unwrap();
+    assert_eq!((u32_at(&wqe, 12), u32_at(&wqe, 16)), (15, 0), "no INLINE");
+    assert_eq!((u64_at(&wqe, 24), u32_at(&wqe, 32)), (to.address, to.rkey));
+    assert_eq!(u64_at(&wqe, 152), to.address, "the address that is used");
+    let dma: Vec<u32> = (184..208).step_by(4).map(|at| u32_at(&wqe, at)).collect();
+    assert_eq!(dma, [8, 8, 0, 0, 0, 0]);
+    assert_eq!(wqe[HEAD..HEAD + 8], *b"12345678");
 }
 
 const RECEIVER: Datagram = Datagram {
@@ -186,7 +259,10 @@ fn operations() -> impl Strategy<Value = Operation> {
         any::<u32>().prop_map(Operation::SendImmediate),
         remote.clone().prop_map(Operation::Write),
         (remote.clone(), any::<u32>()).prop_map(|(to, data)| Operation::WriteImmediate(to, data)),
-        remote.prop_map(Operation::Read),
+        remote.clone().prop_map(Operation::Read),
+        (remote.clone(), any::<(u64, u64)>())
+            .prop_map(|(at, (compare, swap))| Operation::CompareSwap { at, compare, swap }),
+        (remote, any::<u64>()).prop_map(|(at, add)| Operation::FetchAdd { at, add }),
         receiver.clone().prop_map(Operation::Datagram),
         (receiver, any::<u32>()).prop_map(|(to, data)| Operation::DatagramImmediate(to, data)),
     ]
@@ -241,6 +317,15 @@ proptest! {
             (0, _) => Operation::Write(remote),
             (1, _) => Operation::WriteImmediate(remote, immediate),
             (4, _) => Operation::Read(remote),
+            (5, _) => Operation::CompareSwap {
+                at: RemoteAddress { rkey: u32_at(&wqe, 48), ..remote },
+                compare: u64_at(&wqe, 32),
+                swap: u64_at(&wqe, 40),
+            },
+            (6, _) => Operation::FetchAdd {
+                at: RemoteAddress { rkey: u32_at(&wqe, 48), ..remote },
+                add: u64_at(&wqe, 32),
+            },
             (other, _) => panic!("opcode {other}"),
         };
         prop_assert_eq!(read_back, operation);

@@ -24,6 +24,8 @@ pub(crate) struct TwinDevice {
     pub gid_table_length: u32,
     /// Whether it has extended reliable connections, which rxe does not.
     pub has_xrc: bool,
+    /// Whether it has atomic writes, which rxe of Linux 6.1 does not.
+    pub has_atomic_write: bool,
     /// Number of its uverbs node; none for a device without verbs.
     pub uverbs: Option<u32>,
     /// Whether the node is there.
@@ -48,6 +50,7 @@ impl TwinDevice {
             ports: 1,
             gid_table_length: 1024,
             has_xrc: false,
+            has_atomic_write: true,
             uverbs: Some(index),
             has_node: true,
             node_minor: Some(192 + index),
@@ -63,6 +66,14 @@ impl TwinDevice {
     /// The device number of its node: major 231, minors from 192 on.
     pub(super) fn device_number(&self) -> Option<u64> {
         Some(libc::makedev(231, self.node_minor?))
+    }
+
+    /// What it can do besides the usual.
+    pub(super) fn capabilities(&self) -> u64 {
+        match self.has_atomic_write {
+            true => uverbs::DeviceCapFlags::ATOMIC_WRITE.bits(),
+            false => 0,
+        }
     }
 
     /// The limits that rxe has.

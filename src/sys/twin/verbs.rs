@@ -113,6 +113,7 @@ impl World {
                 let device = self.device_of(file)?;
                 answer.put(&uverbs::ExQueryDeviceResp {
                     base: device.attributes(),
+                    device_cap_flags_ex: device.capabilities(),
                     ..FromZeros::new_zeroed()
                 })
             }

@@ -22,6 +22,8 @@ pub(super) struct Request {
     immediate: u32,
     remote: u64,
     rkey: u32,
+    /// The operands, if it is an atomic.
+    atomic: rxe::SendWrAtomic,
     /// Where it goes, if it is a datagram.
     pub datagram: rxe::SendWrUd,
     /// Number of the queue pair that it was posted to.
@@ -55,6 +57,7 @@ enum Access {
     LocalWrite = 1,
     RemoteWrite = 2,
     RemoteRead = 4,
+    RemoteAtomic = 8,
 }
 
 impl World {
@@ -131,7 +134,7 @@ impl World {
         let length = request.length();
         match request.opcode {
             WrOpcode::SEND | WrOpcode::SEND_WITH_IMM => self.send(id, peer, request),
-            WrOpcode::RDMA_WRITE => self.write(id, peer, request),
+            WrOpcode::RDMA_WRITE | WrOpcode::ATOMIC_WRITE => self.write(id, peer, request),
             WrOpcode::RDMA_WRITE_WITH_IMM => {
                 let Some(receive) = self.take_receive(peer) else {
                     return Verdict::Wait;
@@ -144,6 +147,9 @@ impl World {
                 verdict
             }
             WrOpcode::RDMA_READ => self.read(id, peer, request),
+            WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD => {
+                self.atomic(id, peer, request)
+            }
             _ => Verdict::Failed(WcStatus::LOC_QP_OP_ERR),
         }
     }
@@ -197,6 +203,29 @@ impl World {
         match &request.data {
             Data::Segments(segments) if self.scatter(id, segments, &bytes) => {
                 Verdict::Done(source.length)
+            }
+            _ => Verdict::Failed(WcStatus::LOC_PROT_ERR),
+        }
+    }
+
+    fn atomic(&mut self, id: ObjectId, peer: ObjectId, request: &Request) -> Verdict {
+        let place = request.remote_segment(size_of::<u64>() as u32);
+        if !self.allows(peer, &place, Access::RemoteAtomic) {
+            self.fail_qp(peer);
+            return Verdict::Failed(WcStatus::REM_ACCESS_ERR);
+        }
+        let before = load(place.addr, place.length);
+        let old = u64::from_ne_bytes(before.as_slice().try_into().unwrap_or_default());
+        let operands = &request.atomic;
+        let new = match request.opcode {
+            WrOpcode::ATOMIC_FETCH_AND_ADD => old.wrapping_add(operands.compare_add),
+            _ if old == operands.compare_add => operands.swap,
+            _ => old,
+        };
+        store(place.addr, &new.to_ne_bytes());
+        match &request.data {
+            Data::Segments(segments) if self.scatter(id, segments, &before) => {
+                Verdict::Done(place.length)
             }
             _ => Verdict::Failed(WcStatus::LOC_PROT_ERR),
         }
@@ -378,7 +407,8 @@ impl Request {
         let flags = uverbs::SendFlags::from_bits_retain(wqe.wr.send_flags);
         let behind = size_of::<rxe::SendWqe>();
         let room = slot_size - behind;
-        let data = if flags.contains(uverbs::SendFlags::INLINE) {
+        let is_value = wqe.wr.opcode == WrOpcode::ATOMIC_WRITE.0;
+        let data = if is_value || flags.contains(uverbs::SendFlags::INLINE) {
             let length = room.min(wqe.dma.length as usize);
             // SAFETY: the bytes are within the slot.
             Data::Inline(unsafe { copy_out(slot.add(behind), length) })
@@ -393,6 +423,7 @@ impl Request {
             immediate: wqe.wr.ex,
             remote: wqe.iova,
             rkey: wqe.wr.wr[1] as u32,
+            atomic: atomic_of(&wqe.wr),
             datagram: zerocopy::transmute!(wqe.wr.wr),
             sender,
             data,
@@ -405,6 +436,10 @@ impl Request {
             Some("a send request has two remote addresses")
         } else if kind == QpType::UD && request.is_remote() {
             Some("a queue pair for datagrams was given something else")
+        } else if (is_value || request.is_atomic())
+            && (request.length() != 8 || request.remote % 8 != 0)
+        {
+            Some("an atomic of another length or alignment than 8")
         } else {
             None
         };
@@ -422,6 +457,13 @@ impl Request {
         !matches!(self.opcode, WrOpcode::SEND | WrOpcode::SEND_WITH_IMM)
     }
 
+    fn is_atomic(&self) -> bool {
+        matches!(
+            self.opcode,
+            WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD
+        )
+    }
+
     fn has_immediate(&self) -> bool {
         matches!(
             self.opcode,
@@ -430,10 +472,14 @@ impl Request {
     }
 
     fn remote_segment(&self, length: u32) -> rxe::Sge {
+        let lkey = match self.is_atomic() {
+            true => self.atomic.rkey,
+            false => self.rkey,
+        };
         rxe::Sge {
             addr: self.remote,
             length,
-            lkey: self.rkey,
+            lkey,
         }
     }
 
@@ -441,6 +487,9 @@ impl Request {
         match self.opcode {
             WrOpcode::RDMA_WRITE | WrOpcode::RDMA_WRITE_WITH_IMM => WcOpcode::RDMA_WRITE,
             WrOpcode::RDMA_READ => WcOpcode::RDMA_READ,
+            WrOpcode::ATOMIC_CMP_AND_SWP => WcOpcode::COMP_SWAP,
+            WrOpcode::ATOMIC_FETCH_AND_ADD => WcOpcode::FETCH_ADD,
+            WrOpcode::ATOMIC_WRITE => WcOpcode::ATOMIC_WRITE,
             _ => WcOpcode::SEND,
         }
     }
@@ -465,6 +514,18 @@ impl Receive {
             },
             flaw,
         )
+    }
+}
+
+/// The operands of an atomic, which lie where the target of any request does.
+fn atomic_of(wr: &rxe::SendWr) -> rxe::SendWrAtomic {
+    let [remote_addr, compare_add, swap, keys, ..] = wr.wr;
+    rxe::SendWrAtomic {
+        remote_addr,
+        compare_add,
+        swap,
+        rkey: keys as u32,
+        reserved: 0,
     }
 }
 

@@ -230,10 +230,12 @@ fn what_a_type_cannot_do_is_refused_before_the_ring_is_touched() {
         rkey: 0,
     };
     let cq = pd.context().completion_queue(4).build().unwrap();
+    let buffer = pd.alloc(8, ALL).unwrap();
+    let answer = buffer.slice(..).unwrap();
     let able = [
-        (QpType::Rc, [true, true, true, false]),
-        (QpType::Uc, [true, true, false, false]),
-        (QpType::Ud, [false, false, false, true]),
+        (QpType::Rc, [true, true, true, true, true, true, false]),
+        (QpType::Uc, [true, true, false, false, false, false, false]),
+        (QpType::Ud, [false, false, false, false, false, false, true]),
     ];
     for (qp_type, expected) in able {
         let attr = QpAttr::new(&pd).qp_type(qp_type).send_cq(&cq).recv_cq(&cq);
@@ -244,6 +246,9 @@ fn what_a_type_cannot_do_is_refused_before_the_ring_is_touched() {
             batch.send(1).from(&[]),
             batch.write(1, remote).from(&[]),
             batch.read(1, remote).into(&[]),
+            batch.compare_swap(1, remote, 0, 1).into(answer),
+            batch.fetch_add(1, remote, 1).into(answer),
+            batch.atomic_write(1, remote).bytes([0; 8]),
             batch.send_datagram(1, to(&handle, 1)).from(&[]),
         ];
         for (outcome, can) in outcomes.into_iter().zip(expected) {

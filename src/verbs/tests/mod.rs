@@ -11,7 +11,7 @@ mod waiting;
 
 use std::sync::Arc;
 
-use super::{Access, Buffer, CompletionChannel, Cq, Path, Qp, QpAttr, QpModify, QpState};
+use super::{Access, Buffer, CompletionChannel, Cq, Path, Pd, Qp, QpAttr, QpModify, QpState};
 use crate::device::{Context, Gid};
 use crate::error::Result;
 use crate::fastpath::{Completion, CompletionStatus, PostError};
@@ -26,6 +26,7 @@ fn context(twin: &Arc<Twin>) -> Context {
 /// A queue pair with a completion queue and a buffer of its own.
 struct End {
     context: Context,
+    pd: Pd,
     qp: Qp,
     cq: Cq,
     completions: CompletionChannel,
@@ -47,6 +48,7 @@ impl End {
         let buffer = pd.alloc(4096, ALL)?;
         Ok(Self {
             context: context.clone(),
+            pd,
             qp,
             cq,
             completions,
