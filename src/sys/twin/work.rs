@@ -437,7 +437,7 @@ impl Request {
         } else if kind == QpType::UD && request.is_remote() {
             Some("a queue pair for datagrams was given something else")
         } else if (is_value || request.is_atomic())
-            && (request.length() != 8 || request.remote % 8 != 0)
+            && (request.length() != 8 || !request.remote.is_multiple_of(8))
         {
             Some("an atomic of another length or alignment than 8")
         } else {
