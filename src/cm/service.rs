@@ -205,6 +205,8 @@ impl EventChannel {
     fn knows_lookups(&self) -> io::Result<bool> {
         let id = self
             .call(&ucma::CreateId {
+                // Ids without a cookie have no events. This one stands for nothing.
+                uid: u64::MAX,
                 ps: ucma::PortSpace::TCP.0,
                 qp_type: uverbs::QpType::RC.0,
                 ..Default::default()

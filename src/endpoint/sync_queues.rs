@@ -1,6 +1,7 @@
 //! The queues of an id that waits, and what is posted to them.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use super::SyncId;
 use super::room::completion_room;
@@ -9,6 +10,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Completion, PostError, RemoteAddress, Segment, SendFlags};
 use crate::sys::Deadline;
 use crate::verbs::{Access, Batch, Buffer, Cq, Destination, Qp, QpAttr, Srq, SrqAttr};
+
+/// How long a peer's acknowledgement of what it has received may come after its goodbye: the two go
+/// separate ways, and a peer that has what it wants ends the connection at once.
+const ACKNOWLEDGED_LATE: Duration = Duration::from_millis(200);
 
 /// The queue pair of a [`SyncId`], and the queues that were made for it.
 #[derive(Debug, Default)]
@@ -298,6 +303,7 @@ impl SyncId {
     ) -> Result<Completion> {
         let deadline = Deadline::after(self.timeout);
         let mut entry = [Completion::default()];
+        let mut last = None;
         loop {
             // Asked before the queue is polled: nothing completes after it.
             let is_destroyed = self.queues.is_qp_destroyed();
@@ -313,6 +319,11 @@ impl SyncId {
                 return Ok(entry[0]);
             }
             if let Some((kind, reason)) = self.ended {
+                let last = *last.get_or_insert_with(|| Deadline::after(Some(ACKNOWLEDGED_LATE)));
+                let is_late = kind == ErrorKind::Disconnected && cq.event_comes(last)?;
+                if is_late {
+                    continue;
+                }
                 return Err(Error::new(operation, kind, reason));
             }
             if is_destroyed {

@@ -14,7 +14,7 @@ use super::comp_channel::ChannelMember;
 use crate::device::{Context, CqToken, KernelObject, ObjectKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{self, Completion};
-use crate::sys::{Attr, Deadline, Value};
+use crate::sys::{Attr, Deadline, Value, wait_readable};
 
 /// A completion queue: where finished work requests are reported.
 ///
@@ -277,6 +277,17 @@ impl Cq {
             self.event_due = false;
         }
         Ok(())
+    }
+
+    /// Waits for the event that the queue was armed for. False when none came in time.
+    pub(crate) fn event_comes(&mut self, deadline: Deadline) -> Result<bool> {
+        let kernel = &**self.context().kernel();
+        let channel = self.require_channel()?.as_fd();
+        match wait_readable(kernel, "wait", [channel], deadline) {
+            Ok(_) => self.take_event().map(|()| true),
+            Err(error) if error.kind() == ErrorKind::TimedOut => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The channel to wait at, which must be the queue's alone.

@@ -230,3 +230,24 @@ fn a_connection_that_was_not_finished_has_no_end_to_wait_for() {
     id.set_timeout(A_WHILE);
     id.disconnect().unwrap();
 }
+
+#[test]
+fn a_completion_that_comes_after_the_end_is_waited_for() {
+    let twin = Twin::new();
+    let (mut active, mut passive) = connected(&twin);
+    let inbox = active.alloc(8).unwrap();
+    active.post_recv(3, &[inbox.slice(..).unwrap()]).unwrap();
+    // The end is known before the message is there.
+    active.ended = Some((ErrorKind::Disconnected, "the connection ended"));
+    let sending = on_twin(twin.registry(), move || {
+        std::thread::sleep(SHORT);
+        passive
+            .post_send_inline(1, b"late", crate::fastpath::SendFlags::SIGNALED)
+            .unwrap();
+        passive
+    });
+    assert_eq!(active.recv_completion().unwrap().wr_id(), 3);
+    drop(sending.join().unwrap());
+    let ended = active.recv_completion().unwrap_err();
+    assert_eq!(ended.kind(), ErrorKind::Disconnected);
+}
