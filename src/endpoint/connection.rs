@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use super::room::ACKNOWLEDGED_LATE;
 use crate::cm::{CmId, Event, EventChannel};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Completion, PostError, RemoteAddress, Segment};
@@ -321,7 +322,7 @@ impl Connection {
             if self.recv.is_destroyed() {
                 return Err(destroyed(operation));
             }
-            self.sleep(operation, deadline)?;
+            self.sleep(wanted, operation, deadline)?;
         }
     }
 
@@ -408,11 +409,16 @@ impl Connection {
     }
 
     /// Waits until a completion or an event of the connection comes.
-    fn sleep(&mut self, operation: &'static str, deadline: Deadline) -> Result<()> {
+    fn sleep(&mut self, wanted: Wanted, operation: &'static str, deadline: Deadline) -> Result<()> {
         let completions = self.cq.require_channel()?.as_fd();
         match self.channel.wait(operation, Some(completions), deadline) {
             Ok(ready) => {
                 if ready.event {
+                    if wanted != Wanted::Receive && !ready.beside {
+                        // The events may end the connection, and with it what is under way.
+                        self.cq
+                            .event_comes(Deadline::after(Some(ACKNOWLEDGED_LATE)))?;
+                    }
                     self.take_events()?;
                 }
                 if ready.beside {

@@ -1,7 +1,13 @@
-//! How large a completion queue has to be.
+//! How large a completion queue has to be, and how long its last completions may take.
+
+use std::time::Duration;
 
 use crate::device::Context;
 use crate::error::{Error, Result};
+
+/// How long a peer's acknowledgement of what it has received may come after its goodbye: the two go
+/// separate ways, and a peer that has what it wants ends the connection at once.
+pub(super) const ACKNOWLEDGED_LATE: Duration = Duration::from_millis(200);
 
 /// Room for the completions of work queues of these depths. Devices round depths up to a power of
 /// two, less one at most.

@@ -1,19 +1,14 @@
 //! The queues of an id that waits, and what is posted to them.
 
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use super::SyncId;
-use super::room::completion_room;
+use super::room::{ACKNOWLEDGED_LATE, completion_room};
 use super::sync_id::explain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Completion, PostError, RemoteAddress, Segment, SendFlags};
 use crate::sys::Deadline;
 use crate::verbs::{Access, Batch, Buffer, Cq, Destination, Qp, QpAttr, Srq, SrqAttr};
-
-/// How long a peer's acknowledgement of what it has received may come after its goodbye: the two go
-/// separate ways, and a peer that has what it wants ends the connection at once.
-const ACKNOWLEDGED_LATE: Duration = Duration::from_millis(200);
 
 /// The queue pair of a [`SyncId`], and the queues that were made for it.
 #[derive(Debug, Default)]
