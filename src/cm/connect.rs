@@ -31,7 +31,7 @@ impl CmId {
         state.check_alive(operation)?;
         let message = self.message(&state, Step::Connect);
         let context = &state.binding(operation)?.context;
-        let number = self.qp_number(operation, &state, param)?;
+        let number = self.qp_number(operation, message.step, &state, param)?;
         let request = ucma::Connect {
             conn_param: param.for_connect(context, message, number)?,
             id: self.handle(),
@@ -59,7 +59,7 @@ impl CmId {
         let offer = state.offer.ok_or_else(|| not_requested(operation))?;
         let message = self.message(&state, Step::Accept);
         let context = &state.binding(operation)?.context;
-        let number = self.qp_number(operation, &state, param)?;
+        let number = self.qp_number(operation, message.step, &state, param)?;
         let conn_param = param.for_accept(context, message, number, offer)?;
         let accepted = Offer {
             responder_resources: conn_param.responder_resources,
@@ -121,14 +121,7 @@ impl CmId {
                 "there is no answer of the peer's to finish (CONNECT_RESPONSE)",
             ));
         }
-        let request = ucma::Accept {
-            uid: self.cookie(),
-            id: self.handle(),
-            ..Default::default()
-        };
-        state
-            .call(operation, &request)
-            .map_err(explain::handshake)?;
+        self.finish_handshake(operation, &state)?;
         state.stage = Stage::Established;
         Ok(())
     }
@@ -159,6 +152,7 @@ impl CmId {
     fn qp_number(
         &self,
         operation: &'static str,
+        step: Step,
         state: &State,
         param: &ConnParam,
     ) -> Result<QpNumber> {
@@ -170,7 +164,7 @@ impl CmId {
             None => match param.named_qp() {
                 Some(number) => Ok(number),
                 // An active side may ask for the way to a peer without having a queue pair yet.
-                None if self.is_datagram() && operation == "connect" => Ok(QpNumber::default()),
+                None if self.is_datagram() && step == Step::Connect => Ok(QpNumber::default()),
                 None => Err(Error::new(
                     operation,
                     ErrorKind::InvalidState,

@@ -104,13 +104,18 @@ impl CmId {
     fn complete_connection(&self, state: &State, qp: &QpEntry) -> Result<()> {
         self.handshake_proposal(state, QpState::Rtr)?.apply(qp)?;
         self.handshake_proposal(state, QpState::Rts)?.apply(qp)?;
+        self.finish_handshake("accept", state)
+    }
+
+    /// Tells the peer that the queue pair is ready, in answer to its acceptance.
+    pub(super) fn finish_handshake(&self, operation: &'static str, state: &State) -> Result<()> {
         let request = ucma::Accept {
             uid: self.cookie(),
             id: self.handle(),
             ..Default::default()
         };
         state
-            .call("accept", &request)
+            .call(operation, &request)
             .map_err(explain::handshake)
             .map(drop)
     }

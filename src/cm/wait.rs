@@ -43,7 +43,17 @@ impl EventChannel {
         timeout: Option<Duration>,
         wanted: impl Fn(&Event) -> bool,
     ) -> Result<Event> {
-        let event = self.next_news(operation, Deadline::after(timeout))?;
+        self.expect_by(operation, Deadline::after(timeout), wanted)
+    }
+
+    /// As [`EventChannel::expect`], for one of several waits with a common deadline.
+    pub(crate) fn expect_by(
+        &self,
+        operation: &'static str,
+        deadline: Deadline,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> Result<Event> {
+        let event = self.next_news(operation, deadline)?;
         if wanted(&event) {
             Ok(event)
         } else {

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use super::prepared::{Prepared, Side, expect};
+use super::prepared::{Prepared, Side};
 use super::{Connection, Settings};
 use crate::cm::{Event, EventChannel, PortSpace};
 use crate::error::{Error, Result};
@@ -86,10 +86,10 @@ impl Connector {
         let id = channel.create_id(PortSpace::Tcp)?;
         id.resolve_addr(self.source.map(Into::into), peer, left(deadline))?;
         let wanted = |event: &Event| matches!(event, Event::AddressResolved(_));
-        expect(&channel, "resolve_addr", deadline, wanted)?;
+        channel.expect_by("resolve_addr", deadline, wanted)?;
         id.resolve_route(left(deadline))?;
         let wanted = |event: &Event| matches!(event, Event::RouteResolved(_));
-        expect(&channel, "resolve_route", deadline, wanted)?;
+        channel.expect_by("resolve_route", deadline, wanted)?;
         Prepared::new(channel, id, &self.settings, Side::Active, deadline)
     }
 }

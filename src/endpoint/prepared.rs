@@ -110,23 +110,14 @@ impl Prepared {
             }
         };
         let wanted = |event: &Event| matches!(event, Event::Established(_));
-        let event = expect(self.connection.channel(), operation, self.deadline, wanted)?;
+        let event = self
+            .connection
+            .channel()
+            .expect_by(operation, self.deadline, wanted)?;
         if let (Side::Active, Some(answer)) = (self.side, event.content()) {
             self.connection
                 .set_private_data(&answer.connection().private_data);
         }
         Ok(self.connection)
     }
-}
-
-/// Waits for one event within what is left of a deadline.
-pub(super) fn expect(
-    channel: &EventChannel,
-    operation: &'static str,
-    deadline: Deadline,
-    wanted: impl Fn(&Event) -> bool,
-) -> Result<Event> {
-    channel
-        .expect(operation, deadline.remaining(), wanted)
-        .map_err(|error| deadline.as_a_whole(operation, error))
 }
