@@ -60,6 +60,45 @@ impl Path {
     }
 }
 
+/// A path as queue pairs are told it: the record that address handles have, in a different order.
+pub(super) fn to_qp_dest(ah: &uverbs::AhAttr) -> uverbs::QpDest {
+    uverbs::QpDest {
+        dgid: ah.grh.dgid,
+        flow_label: ah.grh.flow_label,
+        dlid: ah.dlid,
+        reserved: 0,
+        sgid_index: ah.grh.sgid_index,
+        hop_limit: ah.grh.hop_limit,
+        traffic_class: ah.grh.traffic_class,
+        sl: ah.sl,
+        src_path_bits: ah.src_path_bits,
+        static_rate: ah.static_rate,
+        is_global: ah.is_global,
+        port_num: ah.port_num,
+    }
+}
+
+/// The other way round.
+pub(super) fn from_qp_dest(dest: &uverbs::QpDest) -> uverbs::AhAttr {
+    uverbs::AhAttr {
+        grh: uverbs::GlobalRoute {
+            dgid: dest.dgid,
+            flow_label: dest.flow_label,
+            sgid_index: dest.sgid_index,
+            hop_limit: dest.hop_limit,
+            traffic_class: dest.traffic_class,
+            reserved: 0,
+        },
+        dlid: dest.dlid,
+        sl: dest.sl,
+        src_path_bits: dest.src_path_bits,
+        static_rate: dest.static_rate,
+        is_global: dest.is_global,
+        port_num: dest.port_num,
+        reserved: 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

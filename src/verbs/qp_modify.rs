@@ -2,6 +2,7 @@
 
 use rdmacm_kernel_abi::uverbs::{self, QpAttrMask};
 
+use super::path::to_qp_dest;
 use super::qp_transition::explain;
 use super::{Access, Path};
 use crate::device::Mtu;
@@ -211,8 +212,8 @@ impl QpModify {
     fn request(&self, qp_handle: u32) -> uverbs::ModifyQp {
         let attr = &self.attr;
         uverbs::ModifyQp {
-            dest: dest(&attr.ah_attr),
-            alt_dest: dest(&attr.alt_ah_attr),
+            dest: to_qp_dest(&attr.ah_attr),
+            alt_dest: to_qp_dest(&attr.alt_ah_attr),
             qp_handle,
             attr_mask: self.mask.bits(),
             qkey: attr.qkey,
@@ -241,24 +242,6 @@ impl QpModify {
     }
 }
 
-/// The two records hold the same, in a different order.
-fn dest(ah: &uverbs::AhAttr) -> uverbs::QpDest {
-    uverbs::QpDest {
-        dgid: ah.grh.dgid,
-        flow_label: ah.grh.flow_label,
-        dlid: ah.dlid,
-        reserved: 0,
-        sgid_index: ah.grh.sgid_index,
-        hop_limit: ah.grh.hop_limit,
-        traffic_class: ah.grh.traffic_class,
-        sl: ah.sl,
-        src_path_bits: ah.src_path_bits,
-        static_rate: ah.static_rate,
-        is_global: ah.is_global,
-        port_num: ah.port_num,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,7 +267,7 @@ mod tests {
         ah.grh.dgid = [9; 16];
         (ah.dlid, ah.sl, ah.is_global, ah.port_num) = (0x1234, 5, 1, 2);
         (ah.grh.sgid_index, ah.grh.hop_limit) = (3, 64);
-        let dest = dest(&ah);
+        let dest = to_qp_dest(&ah);
         assert_eq!(
             (dest.dlid, dest.sl, dest.is_global, dest.port_num),
             (0x1234, 5, 1, 2)

@@ -2,6 +2,7 @@
 
 use rdmacm_kernel_abi::uverbs::{self, QpAttrMask};
 
+use super::path::from_qp_dest;
 use super::{Access, Path, Qp, QpCapabilities, QpState};
 use crate::device::Mtu;
 use crate::error::{Error, Result};
@@ -101,7 +102,7 @@ impl QpInfo {
             pkey_index: response.pkey_index,
             qkey: response.qkey,
             remote_qp_num: response.dest_qp_num,
-            path: Path::from_kernel(&address(&response.dest)),
+            path: Path::from_kernel(&from_qp_dest(&response.dest)),
             path_mtu: Mtu::from_code(response.path_mtu),
             receive_psn: response.rq_psn,
             send_psn: response.sq_psn,
@@ -112,26 +113,5 @@ impl QpInfo {
             retry_count: response.retry_cnt,
             rnr_retry_count: response.rnr_retry,
         }
-    }
-}
-
-/// The two records hold the same, in a different order.
-fn address(dest: &uverbs::QpDest) -> uverbs::AhAttr {
-    uverbs::AhAttr {
-        grh: uverbs::GlobalRoute {
-            dgid: dest.dgid,
-            flow_label: dest.flow_label,
-            sgid_index: dest.sgid_index,
-            hop_limit: dest.hop_limit,
-            traffic_class: dest.traffic_class,
-            reserved: 0,
-        },
-        dlid: dest.dlid,
-        sl: dest.sl,
-        src_path_bits: dest.src_path_bits,
-        static_rate: dest.static_rate,
-        is_global: dest.is_global,
-        port_num: dest.port_num,
-        reserved: 0,
     }
 }
