@@ -4,6 +4,8 @@
 //! part. The events ADDR_RESOLVED, CONNECT_RESPONSE and REJECTED have such a part.
 //! Joining a group has one too, in `multicast`.
 
+use std::sync::Arc;
+
 use rdmacm_kernel_abi::ucma;
 use rdmacm_kernel_abi::uverbs::{self, QpAttrMask};
 
@@ -48,6 +50,10 @@ impl IdEvent {
                     }
                 },
             },
+            E::ESTABLISHED => {
+                id.follow_kernel(&state, self.connection.responder_resources);
+                kind
+            }
             // The connection that the kernel still believed in was reported as failed.
             E::REJECTED | E::DISCONNECTED if state.failed => return None,
             E::REJECTED => {
@@ -123,6 +129,12 @@ impl CmId {
     /// The passive side's: it must be able to send as well, since the peer's first message can
     /// come before the event that says the connection is made.
     pub(super) fn make_ready(&self, state: &State, qp: &QpEntry, accepted: Offer) -> Result<()> {
+        if state.transport() == Some(Transport::Iwarp) {
+            // The kernel moves it when it accepts.
+            qp.set_initiator_depth(accepted.initiator_depth);
+            qp.set_state(QpState::Rts.to_kernel());
+            return Ok(());
+        }
         let mut rtr = self.handshake_proposal(state, QpState::Rtr)?;
         // Not every type has both depths, and the kernel refuses what a type does not have.
         if rtr.sets(QpAttrMask::MAX_DEST_RD_ATOMIC) {
@@ -154,6 +166,20 @@ impl CmId {
             .pkey_index(0)
             .access(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC)
             .apply(qp)
+    }
+
+    /// Takes note that the kernel has moved the queue pair of an iWARP connection. `depth` is how many
+    /// reads the peer answers at a time.
+    fn follow_kernel(&self, state: &State, depth: u8) {
+        if state.transport() != Some(Transport::Iwarp) {
+            return;
+        }
+        // That of the passive side was noted when it accepted.
+        let is_news = |qp: &Arc<QpEntry>| qp.state() == QpState::Init.to_kernel();
+        if let Some(qp) = state.qp_entry().filter(is_news) {
+            qp.set_initiator_depth(depth);
+            qp.set_state(QpState::Rts.to_kernel());
+        }
     }
 
     /// The attributes for a step of the handshake. The kernel has none to propose when there is
