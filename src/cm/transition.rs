@@ -12,6 +12,7 @@ use rdmacm_kernel_abi::uverbs::{self, QpAttrMask};
 use super::conn_param::Offer;
 use super::event::{Event, IdEvent};
 use super::id::{Stage, State};
+use super::peer_data::ConnectionData;
 use super::{CmId, Status, explain};
 use crate::device::Transport;
 use crate::error::{Error, Result};
@@ -51,7 +52,7 @@ impl IdEvent {
                 },
             },
             E::ESTABLISHED => {
-                id.follow_kernel(&state, self.connection.responder_resources);
+                id.follow_kernel(&state, &mut self.connection);
                 kind
             }
             // The connection that the kernel still believed in was reported as failed.
@@ -168,16 +169,17 @@ impl CmId {
             .apply(qp)
     }
 
-    /// Takes note that the kernel has moved the queue pair of an iWARP connection. `depth` is how many
-    /// reads the peer answers at a time.
-    fn follow_kernel(&self, state: &State, depth: u8) {
+    /// Takes note that the kernel has moved the queue pair of an iWARP connection, on the active side.
+    fn follow_kernel(&self, state: &State, agreed: &mut ConnectionData) {
         if state.transport() != Some(Transport::Iwarp) {
             return;
         }
+        // Here, and only here, the kernel tells the depths as the peer sees them.
+        std::mem::swap(&mut agreed.responder_resources, &mut agreed.initiator_depth);
         // That of the passive side was noted when it accepted.
         let is_news = |qp: &Arc<QpEntry>| qp.state() == QpState::Init.to_kernel();
         if let Some(qp) = state.qp_entry().filter(is_news) {
-            qp.set_initiator_depth(depth);
+            qp.set_initiator_depth(agreed.initiator_depth);
             qp.set_state(QpState::Rts.to_kernel());
         }
     }
