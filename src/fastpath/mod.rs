@@ -18,5 +18,5 @@ mod tests;
 
 pub use completion::{Completion, CompletionStatus, Failure, GRH_LENGTH, Opcode, Success};
 pub use qp_type::QpType;
-pub(crate) use request::{Datagram, Operation, Payload, Request};
-pub use request::{PostError, RemoteAddress, Segment, SendFlags};
+pub(crate) use request::{Datagram, Flush, Operation, Payload, Request, WindowBind};
+pub use request::{FlushPlacement, PostError, RemoteAddress, Segment, SendFlags};
