@@ -234,10 +234,9 @@ impl<'q> Batch<'q> {
         operation: Operation,
     ) -> RequestBuilder<'_, 'q> {
         let is_foreign = *to.handle.pd() != self.half.pd;
-        RequestBuilder {
-            is_foreign,
-            ..self.request(wr_id, operation)
-        }
+        let mut request = self.request(wr_id, operation);
+        request.is_foreign = is_foreign;
+        request
     }
 
     #[inline]

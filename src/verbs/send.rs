@@ -5,14 +5,14 @@ use std::sync::Arc;
 use rdmacm_kernel_abi::uverbs;
 
 use super::{Batch, ListError, Pd, SendRequest};
-use crate::fastpath::{self, PostError, QpType, Request};
+use crate::fastpath::{PostError, QpType, Request, SendQueue};
 use crate::qp_table::QpEntry;
 
 /// The half of a queue pair that requests are posted to.
 #[derive(Debug)]
 pub struct SendHalf {
     /// None where nothing can be sent.
-    queue: Option<fastpath::rxe::SendQueue>,
+    queue: Option<SendQueue>,
     pub(super) entry: Arc<QpEntry>,
     pub(super) qp_type: QpType,
     pub(super) pd: Pd,
@@ -20,7 +20,7 @@ pub struct SendHalf {
 
 impl SendHalf {
     pub(super) fn new(
-        queue: Option<fastpath::rxe::SendQueue>,
+        queue: Option<SendQueue>,
         entry: Arc<QpEntry>,
         qp_type: QpType,
         pd: Pd,
