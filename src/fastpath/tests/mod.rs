@@ -2,6 +2,7 @@
 
 mod ring;
 mod rxe;
+mod status;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
