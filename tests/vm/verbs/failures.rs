@@ -6,7 +6,7 @@
 //! gives: there is no local length error (a message that does not fit a receive is an operation
 //! error on both sides), no local access error (the receive of a forbidden write tells the sender's
 //! status) and no bad response (answers that fit nothing are dropped, and asked for again). How
-//! those are read is tested without a device, in `src/fastpath/tests`.
+//! those are read is tested without a device, in `src/fastpath/rxe/tests`.
 
 use CompletionStatus::{
     Flushed, LocalProtection, LocalQpOperation, RemoteAccess, RemoteInvalidRequest,
