@@ -63,6 +63,13 @@ impl IdEvent {
                 }
                 kind
             }
+            E::DISCONNECTED if state.transport() == Some(Transport::Iwarp) => {
+                // The kernel has moved it already.
+                if let Some(qp) = state.qp_entry() {
+                    qp.set_state(QpState::Error.to_kernel());
+                }
+                kind
+            }
             E::ADDRINFO_RESOLVED | E::ADDRINFO_ERROR | E::INTERNAL => {
                 match id.looked_up(&mut state, kind, self.argument) {
                     // Somebody else's, to be kept as it is.

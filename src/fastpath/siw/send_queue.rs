@@ -220,9 +220,12 @@ fn encode(operation: &Operation) -> Result<(Opcode, RemoteAddress), PostError> {
 /// cannot make sense of.
 #[inline]
 fn check_flags(opcode: Opcode, request: &Request<'_>) -> Result<(), PostError> {
-    match opcode == Opcode::READ && request.flags.contains(SendFlags::FENCE) {
-        true => Err(lacks("fenced reads")),
-        false => Ok(()),
+    let is_fenced = request.flags.contains(SendFlags::FENCE);
+    let is_inline = matches!(request.payload, Payload::Inline(_));
+    match opcode {
+        Opcode::READ if is_fenced => Err(lacks("fenced reads")),
+        Opcode::SEND_REMOTE_INV if is_inline => Err(lacks("inline sends with invalidation")),
+        _ => Ok(()),
     }
 }
 
