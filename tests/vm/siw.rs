@@ -4,7 +4,7 @@
 mod connections;
 mod requests;
 
-use rdmacm::Driver;
+use rdmacm::{Driver, Qp, QpState, Result};
 
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult};
@@ -28,6 +28,16 @@ fn on_siw(test: impl FnOnce() -> TestResult) -> TestResult {
         true => test(),
         false => Ok(Outcome::Skip("the device is not siw".into())),
     }
+}
+
+/// Checks that a queue pair is in the error state. Linux 6.1 does not tell the state of siw's.
+fn assert_is_over(qp: &Qp) -> Result<()> {
+    let expected = match environment::kernel() < (6, 2) {
+        true => QpState::Reset,
+        false => QpState::Error,
+    };
+    assert_eq!(qp.query_state()?, expected);
+    Ok(())
 }
 
 /// Of all tests those that hold on siw: this module's, and those of others that speak of no

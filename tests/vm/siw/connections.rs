@@ -3,11 +3,11 @@
 use std::net::{SocketAddr, TcpListener};
 
 use rdmacm::{
-    ConnParam, ErrorKind, Event, EventChannel, Gid, IdEvent, PortSpace, QpState, QpType, Result,
-    Status, Step,
+    ConnParam, ErrorKind, Event, EventChannel, Gid, IdEvent, PortSpace, QpType, Result, Status,
+    Step,
 };
 
-use super::on_siw;
+use super::{assert_is_over, on_siw};
 use crate::harness::{Outcome, Test, TestResult, tests};
 use crate::pair::{PATIENCE, Pair, Plan, any_port, expect, listen, pattern, request, resolve};
 
@@ -112,7 +112,7 @@ fn a_rejection_is_a_reset() -> TestResult {
         let event = content(&rejected);
         assert_eq!(event.status(), Status::Errno(libc::ECONNRESET));
         assert_eq!(event.connection().private_data, reason);
-        assert_eq!(client.qp.query_state()?, QpState::Error);
+        assert_is_over(&client.qp)?;
         Ok(Outcome::Pass)
     })
 }

@@ -1,11 +1,10 @@
 //! Requests that siw carries out, fails, or does not have.
 
 use rdmacm::{
-    AsyncEvent, Completion, CompletionStatus, Cq, ErrorKind, MwType, Opcode, PostError, QpState,
-    SrqAttr,
+    AsyncEvent, Completion, CompletionStatus, Cq, ErrorKind, MwType, Opcode, PostError, SrqAttr,
 };
 
-use super::on_siw;
+use super::{assert_is_over, on_siw};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
 use crate::pair::{PATIENCE, Pair, Plan, QUIET, assert_holds, expect, pattern};
@@ -205,7 +204,7 @@ fn a_trespass_ends_the_connection() -> TestResult {
         expect(&server.channel, "DISCONNECTED")?;
         expect(&client.channel, "DISCONNECTED")?;
         assert_holds(&target, 0, &pattern(1, 64));
-        assert_eq!(server.qp.query_state()?, QpState::Error);
+        assert_is_over(&server.qp)?;
         // A read has an answer, and none comes.
         let Pair { mut client, server } = Plan::default().connect()?;
         let mut remote = server.buffer(64)?.remote();
