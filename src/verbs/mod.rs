@@ -10,6 +10,8 @@ mod buffer;
 #[allow(unsafe_code)]
 mod comp_channel;
 mod cq;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 #[allow(unsafe_code)]
 mod mr;
 mod path;
