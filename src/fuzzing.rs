@@ -8,7 +8,9 @@
 
 pub use crate::cm::fuzzing::{cm_events, path_service, peer_data};
 pub use crate::device::fuzzing::{device_events, device_list, device_queries};
-pub use crate::verbs::fuzzing::{completions, queues, reply_path};
+pub use crate::verbs::fuzzing::{
+    reply_path, rxe_completions, rxe_queues, siw_completions, siw_queues,
+};
 
 #[cfg(test)]
 mod tests {
@@ -21,14 +23,16 @@ mod tests {
     /// By the names of the programs.
     const TARGETS: &[(&str, fn(&[u8]))] = &[
         ("cm_events", super::cm_events),
-        ("completions", super::completions),
         ("device_events", super::device_events),
         ("device_list", super::device_list),
         ("device_queries", super::device_queries),
         ("path_service", super::path_service),
         ("peer_data", super::peer_data),
-        ("queues", super::queues),
         ("reply_path", super::reply_path),
+        ("rxe_completions", super::rxe_completions),
+        ("rxe_queues", super::rxe_queues),
+        ("siw_completions", super::siw_completions),
+        ("siw_queues", super::siw_queues),
     ];
 
     fn names_in(folder: &Path) -> BTreeSet<String> {

@@ -24,7 +24,7 @@ fn peer() -> SocketAddr {
 /// Events of ids in any stage of their life, between calls that the input chooses. An event is
 /// about an id of ours, and what it carries is what the record has.
 pub fn cm_events(input: &[u8]) {
-    let kernel = machine(input, Discovery::Fixed);
+    let kernel = machine(input, Discovery::Rxe);
     let Ok(channel) = EventChannel::open() else {
         return;
     };
@@ -186,7 +186,7 @@ fn check_outgoing(input: &[u8]) {
 
 /// Answers of the path service. What is told of paths and addresses is in the answer.
 pub fn path_service(input: &[u8]) {
-    let kernel = machine(input, Discovery::Fixed);
+    let kernel = machine(input, Discovery::Rxe);
     let request = ibacm::request(&ibacm::Ask::default());
     let told = ibacm::exchange(&*kernel, &request);
     // In pieces, and as it is.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rdmacm_kernel_abi::uverbs::{AsyncEventDesc, AsyncEventType, CompEventDesc, ioctl};
 use zerocopy::FromBytes;
 
-use super::{AsyncEvent, Context, Registry, devices, served_addresses};
+use super::{AsyncEvent, Context, Driver, Registry, devices, served_addresses};
 use crate::sys::hostile::{Discovery, Hostile};
 
 thread_local! {
@@ -44,14 +44,14 @@ pub fn device_list(input: &[u8]) {
             None => assert!(device.node.starts_with("uverbs"), "{device:?}"),
         }
         let opened = device.open();
-        assert!(opened.is_err() || device.driver().id() == super::Driver::Rxe.id());
+        assert!(opened.is_err() || matches!(device.driver(), Driver::Rxe | Driver::Siw));
     }
     let _ = served_addresses(Registry::of_this_machine());
 }
 
 /// What a device says of itself, its ports, and its tables.
 pub fn device_queries(input: &[u8]) {
-    let kernel = machine(input, Discovery::Fixed);
+    let kernel = machine(input, Discovery::Rxe);
     let Some(context) = open_device() else { return };
     kernel.discover_from(Discovery::Input);
     if let Ok(attr) = context.attr() {
@@ -85,7 +85,7 @@ pub fn device_queries(input: &[u8]) {
 /// Records of asynchronous events, and of events of completion channels. Each is kept whole: its
 /// number and what it is about.
 pub fn device_events(input: &[u8]) {
-    let kernel = machine(input, Discovery::Fixed);
+    let kernel = machine(input, Discovery::Rxe);
     let Some(context) = open_device() else { return };
     let (Ok(events), Ok(channel)) = (context.async_events(), context.completion_channel()) else {
         return;

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use nix::poll::PollFd;
 use rdmacm_kernel_abi::rxe::{MmapInfo, QueueHeader};
+use rdmacm_kernel_abi::siw::UrespCreateCq;
 use rdmacm_kernel_abi::ucma::{self, CommandHeader, CreateId, JoinMcast};
 use rdmacm_kernel_abi::uverbs::{self, QueryDeviceResp, ioctl};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -37,7 +38,9 @@ const REFUSAL: u8 = 0xf0;
 pub(crate) enum Discovery {
     /// There is one rxe device, which sysfs tells of. What it can do is fixed as well.
     #[default]
-    Fixed,
+    Rxe,
+    /// The same with a siw device.
+    Siw,
     /// The input answers netlink and sysfs, and tells what a device can do.
     Input,
 }
@@ -255,15 +258,24 @@ impl State {
         Ok(address)
     }
 
-    /// 16 slots of 128 bytes.
+    /// 16 slots of 128 bytes, where there is a header that says so.
     fn make_plain_queue(&self) {
+        if self.discovery == Discovery::Siw {
+            return;
+        }
         let pages = self.memory.last().expect("just mapped");
         pages.write(HEADER[0], &7u32.to_ne_bytes());
         pages.write(HEADER[1], &15u32.to_ne_bytes());
     }
 
-    /// Makes up a queue: the four numbers of its header, and the beginning of its slots.
+    /// Makes up a queue: the four numbers of its header, where it has one, and the beginning of its
+    /// slots.
     fn fill_queue(&mut self) {
+        if self.discovery == Discovery::Siw {
+            let length = usize::from(self.byte()) * 8;
+            let elements = self.bytes(length).to_vec();
+            return self.memory.last().expect("just mapped").write(0, &elements);
+        }
         let mut numbers = [[0; 4]; 4];
         for number in &mut numbers {
             self.fill(number);
@@ -277,6 +289,18 @@ impl State {
         pages.write(size_of::<QueueHeader>(), &slots);
     }
 }
+
+/// What a driver says of a completion queue that is as it should be.
+const ONE_PAGE: MmapInfo = MmapInfo {
+    offset: 0,
+    size: PAGE as u32,
+    pad: 0,
+};
+const ONE_SIW_PAGE: UrespCreateCq = UrespCreateCq {
+    cq_id: 1,
+    num_cqe: 16,
+    cq_key: 0,
+};
 
 /// Where a queue's header has its numbers: the size of a slot, the mask, the index of the side that
 /// fills the queue, and of the one that empties it.
@@ -325,7 +349,7 @@ impl Kernel for Hostile {
     fn device_number(&self, _fd: BorrowedFd<'_>) -> io::Result<Option<u64>> {
         let mut state = self.state();
         match state.discovery {
-            Discovery::Fixed => Ok(Some(libc::makedev(231, 192))),
+            Discovery::Rxe | Discovery::Siw => Ok(Some(libc::makedev(231, 192))),
             Discovery::Input => {
                 let (major, minor) = (state.byte(), state.byte());
                 Ok((major != 0).then(|| libc::makedev(major.into(), minor.into())))
@@ -375,20 +399,18 @@ impl Kernel for Hostile {
                     written = uverbs::Command(number as u32);
                 }
                 Value::Out(answer) if is_query_device(written) => match state.discovery {
-                    Discovery::Fixed => {
+                    Discovery::Rxe | Discovery::Siw => {
                         let fixed = capable_device();
                         let length = answer.len().min(size_of_val(&fixed));
                         answer[..length].copy_from_slice(&fixed.as_bytes()[..length]);
                     }
                     Discovery::Input => state.fill(answer),
                 },
-                // Where a completion queue is.
                 Value::Out(answer) if state.plain_queues && attr.id == ioctl::UHW_OUT => {
-                    let one_page = MmapInfo {
-                        size: PAGE as u32,
-                        ..Default::default()
-                    };
-                    answer.copy_from_slice(one_page.as_bytes());
+                    answer.copy_from_slice(match state.discovery {
+                        Discovery::Siw => ONE_SIW_PAGE.as_bytes(),
+                        Discovery::Rxe | Discovery::Input => ONE_PAGE.as_bytes(),
+                    });
                 }
                 Value::Out(answer) => state.fill(answer),
                 Value::NewHandle(handle) => {
@@ -465,7 +487,7 @@ impl Kernel for Hostile {
         each: &mut dyn FnMut(u16, &[u8]),
     ) -> io::Result<()> {
         let mut state = self.state();
-        if state.discovery == Discovery::Fixed {
+        if state.discovery != Discovery::Input {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
         state.refuse()?;
@@ -482,10 +504,14 @@ impl Kernel for Hostile {
 
     fn read_file(&self, path: &Path) -> io::Result<String> {
         let mut state = self.state();
+        let (name, node_type) = match state.discovery {
+            Discovery::Siw => ("siw0", "4: RNIC"),
+            Discovery::Rxe | Discovery::Input => ("rxe0", "1: CA"),
+        };
         let fixed = match path.to_str().and_then(|path| path.rsplit('/').next()) {
             _ if state.discovery == Discovery::Input => None,
-            Some("ibdev") => Some("rxe0"),
-            Some("node_type") => Some("1: CA"),
+            Some("ibdev") => Some(name),
+            Some("node_type") => Some(node_type),
             Some("link_layer") => Some("Ethernet"),
             Some("node_guid") => Some("5054:00ff:fe00:0001"),
             Some("dev") => Some("231:192"),
@@ -502,7 +528,7 @@ impl Kernel for Hostile {
 
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
         let mut state = self.state();
-        if state.discovery == Discovery::Fixed && path.ends_with("infiniband_verbs") {
+        if state.discovery != Discovery::Input && path.ends_with("infiniband_verbs") {
             return Ok(vec!["uverbs0".to_owned()]);
         }
         state.refuse()?;
