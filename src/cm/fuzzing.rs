@@ -1,5 +1,6 @@
 //! Fuzz targets: what the connection manager and the path service say.
 
+use std::mem::offset_of;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -32,8 +33,7 @@ pub fn cm_events(input: &[u8]) {
     for port_space in [PortSpace::Tcp, PortSpace::Udp] {
         ids.extend(channel.create_id(port_space));
     }
-    // No more ids than descriptors are there for.
-    while let Some(step) = kernel.next_step() {
+    for step in kernel.steps(24) {
         let Some(id) = ids.get(usize::from(step >> 7)).cloned() else {
             break;
         };
@@ -111,14 +111,15 @@ fn check(event: &Event, record: &EventResp) {
         other => other.content().expect("all but requests").connection(),
     };
     let data = &connection.private_data;
-    assert!(
-        data.len() <= 255
-            && (data.is_empty() || bytes.windows(data.len()).any(|part| part == data))
-    );
+    let places = [
+        offset_of!(RawConnParam, private_data),
+        offset_of!(UdParam, private_data),
+    ];
+    let is_there = |at: &usize| bytes[*at..].starts_with(data);
+    assert!(data.len() <= 255 && places.iter().any(is_there));
     if let Event::Other { kind, .. } = event {
         assert_eq!(*kind, record.event);
     }
-    assert!(!event.name().is_empty() && !format!("{event:?}").is_empty());
 }
 
 /// What a peer says, in the two forms that the kernel tells it in; and private data on their way

@@ -90,7 +90,7 @@ pub fn device_events(input: &[u8]) {
     let (Ok(events), Ok(channel)) = (context.async_events(), context.completion_channel()) else {
         return;
     };
-    while let Some(step) = kernel.next_step() {
+    for step in kernel.steps(64) {
         if step & 1 == 0 {
             if let Ok(Some(event)) = events.try_next_event() {
                 let record = AsyncEventDesc::read_from_bytes(&kernel.last_record()).unwrap();

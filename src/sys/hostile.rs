@@ -28,7 +28,7 @@ use super::linux::each_netlink_message;
 use super::{IoctlCommand, Kernel, LocalService, Question, Value, WriteCommand};
 
 /// The longest mapping that is granted.
-const LONGEST_MAPPING: usize = 1 << 20;
+const LONGEST_MAPPING: usize = 1 << 16;
 const PAGE: usize = 4096;
 /// A byte of the input from here on refuses the call that it is read for.
 const REFUSAL: u8 = 0xf0;
@@ -152,6 +152,12 @@ impl Hostile {
     pub(crate) fn next_step(&self) -> Option<u8> {
         let mut state = self.state();
         (!state.is_done()).then(|| state.byte())
+    }
+
+    /// The bytes that [`Hostile::next_step`] gives, at most so many: that a long input takes no
+    /// longer than it is worth.
+    pub(crate) fn steps(&self, most: usize) -> impl Iterator<Item = u8> {
+        std::iter::from_fn(|| self.next_step()).take(most)
     }
 
     /// The next number of the input, for the target itself.

@@ -118,7 +118,7 @@ impl Set {
         let granted = self.qp.capabilities();
         let mut batch = self.qp.send_half().batch();
         let mut count = 0;
-        while let Some(step) = kernel.next_step().filter(|step| *step != 0) {
+        for step in kernel.steps(32).take_while(|step| *step != 0) {
             let size = usize::from(step >> 1);
             let wr_id = u64::from(count);
             let outcome = if step & 1 == 0 {

@@ -69,7 +69,7 @@ pub fn rxe_completions(input: &[u8]) {
     assert_eq!(cq.depth(), queue.mask);
     let mut next = word(&kernel, 0, HEADER[3]) & queue.mask;
     let mut entries = [Completion::default(); 32];
-    while let Some(step) = kernel.next_step() {
+    for step in kernel.steps(64) {
         if step & 3 != 0 {
             queue.disturb(&kernel, step >> 2);
             continue;
@@ -104,7 +104,7 @@ pub fn rxe_queues(input: &[u8]) {
         (granted.max_send_wr, granted.max_recv_wr),
         (send.mask, recv.mask)
     );
-    while let Some(step) = kernel.next_step() {
+    for step in kernel.steps(64) {
         match step & 3 {
             0 => send.disturb(&kernel, step >> 2),
             1 => recv.disturb(&kernel, step >> 2),

@@ -75,7 +75,7 @@ pub fn siw_completions(input: &[u8]) {
     let queue = Array::new(&kernel, layout, cq.depth(), size_of::<siw::CqCtrl>());
     let mut next = 0u32;
     let mut entries = [Completion::default(); 32];
-    while let Some(step) = kernel.next_step() {
+    for step in kernel.steps(64) {
         match step & 3 {
             0 => {
                 let limit = usize::from(step >> 2) % (entries.len() + 1);
@@ -165,7 +165,7 @@ pub fn siw_queues(input: &[u8]) {
     let recv = (recv, size_of::<Rqe>(), offset_of!(Rqe, flags));
     let recv = Array::new(&kernel, recv, granted.max_recv_wr, 0);
     let (mut sent, mut posted) = (0u32, 0u32);
-    while let Some(step) = kernel.next_step() {
+    for step in kernel.steps(64) {
         match step & 3 {
             0 => send.disturb(&kernel, step >> 2),
             1 => recv.disturb(&kernel, step >> 2),
