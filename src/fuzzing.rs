@@ -20,8 +20,10 @@ mod tests {
 
     use proptest::prelude::*;
 
+    type Target = fn(&[u8]);
+
     /// By the names of the programs.
-    const TARGETS: &[(&str, fn(&[u8]))] = &[
+    const TARGETS: &[(&str, Target)] = &[
         ("cm_events", super::cm_events),
         ("device_events", super::device_events),
         ("device_list", super::device_list),

@@ -4,11 +4,9 @@
 //! each answer is the next bytes of the input. Two things are kept as they are, since the library
 //! has to believe them: descriptors are real and new, and a mapping is as long as it was asked for.
 //! Once the input is used up, answers are zeros and no event waits.
-//!
-//! Mapped memory comes from the heap and ends where the mapping ends, so that AddressSanitizer sees
-//! an access beyond it.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+mod memory;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
@@ -24,12 +22,11 @@ use rdmacm_kernel_abi::ucma::{self, CommandHeader, CreateId, JoinMcast};
 use rdmacm_kernel_abi::uverbs::{self, QueryDeviceResp, ioctl};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use memory::{PAGE, Pages};
+
 use super::linux::each_netlink_message;
 use super::{IoctlCommand, Kernel, LocalService, Question, Value, WriteCommand};
 
-/// The longest mapping that is granted.
-const LONGEST_MAPPING: usize = 1 << 16;
-const PAGE: usize = 4096;
 /// A byte of the input from here on refuses the call that it is read for.
 const REFUSAL: u8 = 0xf0;
 
@@ -61,65 +58,6 @@ struct State {
     memory: Vec<Pages>,
     /// The event record that was read last.
     record: Vec<u8>,
-}
-
-#[derive(Debug)]
-struct Pages {
-    address: NonNull<u8>,
-    layout: Layout,
-}
-
-// SAFETY: an address of memory that this object owns; it is reached under the kernel's lock.
-unsafe impl Send for Pages {}
-
-impl Pages {
-    fn new(length: usize) -> io::Result<Self> {
-        let no_memory = || io::Error::from_raw_os_error(libc::ENOMEM);
-        if length == 0 || length > LONGEST_MAPPING {
-            return Err(no_memory());
-        }
-        let layout = Layout::from_size_align(length, PAGE).map_err(|_| no_memory())?;
-        // SAFETY: the size is not zero.
-        let address = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(no_memory)?;
-        Ok(Self { address, layout })
-    }
-
-    /// Writes as much as fits at an offset, as a device would: behind the compiler's back.
-    fn write(&self, at: usize, bytes: &[u8]) {
-        let room = self.layout.size().saturating_sub(at);
-        let length = bytes.len().min(room);
-        if length > 0 {
-            // SAFETY: `at + length` is within the allocation. The targets have one thread, which
-            // is here and not in a ring.
-            unsafe {
-                self.address
-                    .add(at)
-                    .copy_from(NonNull::from(bytes).cast(), length)
-            };
-        }
-    }
-
-    /// Reads what is at an offset; zeros from the end on.
-    fn read<const N: usize>(&self, at: usize) -> [u8; N] {
-        let mut bytes = [0; N];
-        let length = self.layout.size().saturating_sub(at).min(N);
-        if length > 0 {
-            // SAFETY: as for `write`.
-            unsafe {
-                self.address
-                    .add(at)
-                    .copy_to(NonNull::from(&mut bytes).cast(), length)
-            };
-        }
-        bytes
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout, and freed here only.
-        unsafe { dealloc(self.address.as_ptr(), self.layout) };
-    }
 }
 
 impl Hostile {
@@ -179,7 +117,7 @@ impl Hostile {
 
     /// The length of a mapping, which are counted from 0 in the order they were made.
     pub(crate) fn mapping_length(&self, mapping: usize) -> usize {
-        self.state().memory[mapping].layout.size()
+        self.state().memory[mapping].length()
     }
 
     /// Reads a mapping; zeros behind its end.
@@ -259,7 +197,7 @@ impl State {
 
     fn map(&mut self, length: usize) -> io::Result<NonNull<u8>> {
         let pages = Pages::new(length)?;
-        let address = pages.address;
+        let address = pages.address();
         self.memory.push(pages);
         Ok(address)
     }
@@ -479,7 +417,7 @@ impl Kernel for Hostile {
 
     unsafe fn unmap(&self, address: NonNull<u8>, length: usize) {
         let mut state = self.state();
-        let is_it = |pages: &Pages| pages.address == address && pages.layout.size() == length;
+        let is_it = |pages: &Pages| pages.address() == address && pages.length() == length;
         let at = state.memory.iter().position(is_it);
         state
             .memory
