@@ -50,8 +50,9 @@ pub use cm::{
     PathRecord, PortSpace, RejectReason, Service, Status, Step, Wake,
 };
 pub use device::{
-    AsyncEvent, AsyncEvents, Context, CqToken, Device, DeviceAttr, Driver, Gid, GidEntry, GidType,
-    LinkLayer, Mtu, PortAttr, PortState, QpToken, SrqToken, Transport, devices,
+    AsyncEvent, AsyncEvents, AtomicCapability, Context, CqToken, Device, DeviceAttr, DeviceCaps,
+    Driver, Gid, GidEntry, GidType, LinkLayer, Mtu, OdpCaps, OdpOperations, PortAttr, PortState,
+    QpToken, SrqToken, Transport, devices,
 };
 pub use endpoint::{Connection, Connector, Incoming, Listener, Prepared, Queues, Settings, SyncId};
 pub use error::{Error, ErrorKind, Result};
@@ -61,8 +62,8 @@ pub use fastpath::{
 };
 pub use verbs::{
     Access, AddressHandle, AtomicBuilder, AtomicWriteBuilder, Batch, Buffer, CompletionChannel, Cq,
-    CqBuilder, Destination, Mr, Path, Pd, Qp, QpAttr, QpCapabilities, QpInfo, QpModify, QpState,
-    ReadBuilder, RecvHalf, RequestBuilder, SendHalf, Srq, SrqAttr, SrqInfo, Xrcd,
+    CqBuilder, Destination, Mr, MrChange, Path, Pd, Qp, QpAttr, QpCapabilities, QpInfo, QpModify,
+    QpState, ReadBuilder, RecvHalf, RequestBuilder, SendHalf, Srq, SrqAttr, SrqInfo, Xrcd,
 };
 
 #[doc = include_str!("../docs/c-names.md")]

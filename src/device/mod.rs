@@ -4,6 +4,7 @@
 //! everything else is made; a process has one context per device, however many parts of it ask.
 
 mod async_event;
+mod caps;
 mod command;
 mod context;
 mod discovery;
@@ -21,6 +22,7 @@ mod tests;
 use std::fmt;
 
 pub use async_event::{AsyncEvent, AsyncEvents};
+pub use caps::{AtomicCapability, DeviceCaps, OdpCaps, OdpOperations};
 pub use context::Context;
 pub(crate) use event_file::EventFile;
 pub use gid::{Gid, GidEntry, GidType};

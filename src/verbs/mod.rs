@@ -4,6 +4,7 @@
 //! Parents are held by their children, so any order of drops is a right one. Everything here can
 //! be used without the connection manager.
 
+mod access;
 mod ah;
 #[allow(unsafe_code)]
 mod buffer;
@@ -28,11 +29,12 @@ mod xrcd;
 #[cfg(test)]
 mod tests;
 
+pub use access::Access;
 pub use ah::{AddressHandle, Destination};
 pub use buffer::Buffer;
 pub use comp_channel::CompletionChannel;
 pub use cq::{Cq, CqBuilder};
-pub use mr::{Access, Mr};
+pub use mr::{Mr, MrChange};
 pub use path::Path;
 pub use pd::Pd;
 pub use qp::Qp;

@@ -1,30 +1,16 @@
 //! Memory regions: memory that a device may touch.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use bitflags::bitflags;
-use rdmacm_kernel_abi::uverbs;
+use rdmacm_kernel_abi::uverbs::{self, ReregMrFlags, ioctl};
+use zerocopy::IntoBytes;
 
-use super::Pd;
+use super::{Access, Pd};
 use crate::device::{Context, KernelObject, ObjectKind};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{RemoteAddress, Segment};
-
-bitflags! {
-    /// What may be done to a memory region. Reading locally is always allowed.
-    #[doc(alias = "ibv_access_flags")]
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-    pub struct Access: u32 {
-        /// Receives and RDMA reads may write to it.
-        const LOCAL_WRITE = uverbs::AccessFlags::LOCAL_WRITE.bits();
-        /// Peers may write to it; needs `LOCAL_WRITE`.
-        const REMOTE_WRITE = uverbs::AccessFlags::REMOTE_WRITE.bits();
-        /// Peers may read it.
-        const REMOTE_READ = uverbs::AccessFlags::REMOTE_READ.bits();
-        /// Peers may use atomics on it; needs `LOCAL_WRITE`.
-        const REMOTE_ATOMIC = uverbs::AccessFlags::REMOTE_ATOMIC.bits();
-    }
-}
+use crate::sys::{Attr, Value, page_size};
 
 /// A registered range of memory that the program manages itself. [`Buffer`](super::Buffer) is the
 /// safe alternative.
@@ -32,6 +18,7 @@ bitflags! {
 #[derive(Debug)]
 pub struct Mr {
     object: KernelObject,
+    /// What requests name the first byte by.
     address: u64,
     length: usize,
     lkey: u32,
@@ -43,9 +30,10 @@ impl Pd {
     ///
     /// # Errors
     ///
-    /// Length 0 and access that contradicts itself are refused before the kernel is asked. `EFAULT`
-    /// when the range is not mapped (or not writable and `LOCAL_WRITE` asked), `ENOMEM` when the
-    /// process may not lock so much memory; the text names the limit.
+    /// Length 0 and access that contradicts itself are refused before the kernel is asked, and so
+    /// is access that the device lacks ([`ErrorKind::NotSupported`]). `EFAULT` when the range is
+    /// not mapped (or not writable and `LOCAL_WRITE` asked), `ENOMEM` when the process may not lock
+    /// so much memory; the text names the limit.
     ///
     /// # Safety
     ///
@@ -59,54 +47,297 @@ impl Pd {
         length: usize,
         access: Access,
     ) -> Result<Mr> {
-        Mr::register(self, address as u64, length, access)
+        Mr::register(self, Range::of(address as u64, length), access)
+    }
+
+    /// Registers memory that the program manages, under other addresses: requests, and peers, name
+    /// its first byte by `iova`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pd::register_raw`]; `iova` must be as far from the beginning of a page as `address` is,
+    /// and the last byte must have an address.
+    ///
+    /// # Safety
+    ///
+    /// As [`Pd::register_raw`].
+    #[doc(alias = "ibv_reg_mr_iova")]
+    pub unsafe fn register_raw_at(
+        &self,
+        address: *mut u8,
+        length: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<Mr> {
+        let range = Range {
+            start: address as u64,
+            length,
+            iova,
+        };
+        Mr::register(self, range, access)
+    }
+
+    /// Registers memory of another device, `length` bytes from `offset` on of the DMA buffer that
+    /// `file` is. Requests, and peers, name its first byte by `iova`.
+    ///
+    /// Nothing in it is the program's own: the kernel keeps the buffer for as long as it is
+    /// registered, and whoever maps it shares it with devices as it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pd::register_raw_at`]. [`ErrorKind::NotSupported`] from a device that cannot reach other
+    /// devices' memory, as rxe and siw; `EINVAL` or `EBADF` when the file is no DMA buffer, or is
+    /// shorter.
+    #[doc(alias = "ibv_reg_dmabuf_mr")]
+    pub fn register_dmabuf(
+        &self,
+        file: impl AsFd,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<Mr> {
+        let range = Range {
+            start: offset,
+            length,
+            iova,
+        };
+        Mr::register_dmabuf(self, file.as_fd(), range, access)
+    }
+}
+
+/// A range of memory with the addresses that requests name it by.
+#[derive(Clone, Copy)]
+pub(super) struct Range {
+    pub start: u64,
+    pub length: usize,
+    pub iova: u64,
+}
+
+impl Range {
+    /// Memory that requests name by its own addresses.
+    pub(super) fn of(start: u64, length: usize) -> Self {
+        Self {
+            start,
+            length,
+            iova: start,
+        }
+    }
+
+    fn check(self, operation: &'static str) -> Result<()> {
+        let refuse = |text: &'static str| Err(Error::invalid(operation, text));
+        if self.length == 0 {
+            return refuse("a memory region has at least one byte");
+        }
+        if (self.start ^ self.iova) & (page_size() as u64 - 1) != 0 {
+            return refuse("iova must be as far from the beginning of a page as the memory is");
+        }
+        let last = self.length as u64 - 1;
+        if self.start.checked_add(last).is_none() || self.iova.checked_add(last).is_none() {
+            return refuse("the range reaches beyond the end of the address space");
+        }
+        Ok(())
+    }
+}
+
+/// What [`Mr::reregister`] is to change of a memory region; the rest stays.
+///
+/// ```no_run
+/// # fn example(mr: &mut rdmacm::Mr) -> rdmacm::Result<()> {
+/// use rdmacm::{Access, MrChange};
+///
+/// // SAFETY: what peers may read now is not secret.
+/// unsafe { mr.reregister(&MrChange::new().access(Access::REMOTE_READ))? };
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MrChange<'a> {
+    access: Option<Access>,
+    pd: Option<&'a Pd>,
+    range: Option<(u64, usize)>,
+}
+
+impl<'a> MrChange<'a> {
+    /// Changes nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What may be done to the memory, in place of what was allowed before.
+    #[doc(alias = "IBV_REREG_MR_CHANGE_ACCESS")]
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = Some(access);
+        self
+    }
+
+    /// The protection domain, of the same device.
+    #[doc(alias = "IBV_REREG_MR_CHANGE_PD")]
+    pub fn pd(mut self, pd: &'a Pd) -> Self {
+        self.pd = Some(pd);
+        self
+    }
+
+    /// The memory.
+    #[doc(alias = "IBV_REREG_MR_CHANGE_TRANSLATION")]
+    pub fn range(mut self, address: *mut u8, length: usize) -> Self {
+        self.range = Some((address as u64, length));
+        self
+    }
+
+    fn flags(&self) -> ReregMrFlags {
+        let mut flags = ReregMrFlags::empty();
+        flags.set(ReregMrFlags::ACCESS, self.access.is_some());
+        flags.set(ReregMrFlags::PD, self.pd.is_some());
+        flags.set(ReregMrFlags::TRANSLATION, self.range.is_some());
+        flags
     }
 }
 
 impl Mr {
     /// Registers a range that the caller keeps mapped until the region is dropped.
-    pub(super) fn register(pd: &Pd, address: u64, length: usize, access: Access) -> Result<Self> {
+    pub(super) fn register(pd: &Pd, range: Range, access: Access) -> Result<Self> {
         let operation = "reg_mr";
-        if length == 0 {
-            return Err(Error::invalid(
-                operation,
-                "a memory region has at least one byte",
-            ));
-        }
-        let remote_write = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        if access.intersects(remote_write) && !access.contains(Access::LOCAL_WRITE) {
-            return Err(Error::invalid(
-                operation,
-                "remote write or atomic access needs LOCAL_WRITE as well",
-            ));
-        }
+        range.check(operation)?;
         let context = pd.context();
+        let access_flags = access.of_region(operation, context)?;
         let response: uverbs::RegMrResp = pd.with_handle(operation, |pd_handle| {
             let request = uverbs::RegMr {
-                start: address,
-                length: length as u64,
-                hca_va: address,
+                start: range.start,
+                length: range.length as u64,
+                hca_va: range.iova,
                 pd_handle,
-                access_flags: access.bits(),
+                access_flags,
                 ..Default::default()
             };
             context
                 .command(uverbs::Command::REG_MR, &request)
-                .map_err(|error| explain(context, length, &error))
+                .map_err(|error| explain(operation, context, range.length, access, &error))
         })?;
-        let object = KernelObject::new(
-            ObjectKind::MemoryRegion,
-            context,
-            response.mr_handle,
-            pd.parents(),
-        );
         Ok(Self {
-            object,
-            address,
-            length,
+            object: KernelObject::new(
+                ObjectKind::MemoryRegion,
+                context,
+                response.mr_handle,
+                pd.parents(),
+            ),
+            address: range.iova,
+            length: range.length,
             lkey: response.lkey,
             rkey: response.rkey,
         })
+    }
+
+    fn register_dmabuf(
+        pd: &Pd,
+        file: BorrowedFd<'_>,
+        range: Range,
+        access: Access,
+    ) -> Result<Self> {
+        use ioctl::mr::reg_dmabuf as id;
+        let operation = "reg_dmabuf_mr";
+        range.check(operation)?;
+        let context = pd.context();
+        let access = access.of_region(operation, context)?;
+        let (mut handle, mut lkey, mut rkey) = (0, 0u32, 0u32);
+        let length = range.length as u64;
+        pd.with_handle(operation, |pd| {
+            let mut attrs = [
+                Attr::new(id::HANDLE, Value::NewHandle(&mut handle)),
+                Attr::new(id::PD_HANDLE, Value::Handle(pd)),
+                Attr::new(id::OFFSET, Value::In(range.start.as_bytes())),
+                Attr::new(id::LENGTH, Value::In(length.as_bytes())),
+                Attr::new(id::IOVA, Value::In(range.iova.as_bytes())),
+                Attr::new(id::FD, Value::Fd(file)),
+                Attr::new(id::ACCESS_FLAGS, Value::In(access.as_bytes())),
+                Attr::new(id::RESP_LKEY, Value::Out(lkey.as_mut_bytes())),
+                Attr::new(id::RESP_RKEY, Value::Out(rkey.as_mut_bytes())),
+            ];
+            context
+                .method(ioctl::object::MR, ioctl::mr::REG_DMABUF, &mut attrs)
+                .map_err(|error| explain_dmabuf(operation, context, &error))
+        })?;
+        Ok(Self {
+            object: KernelObject::new(ObjectKind::MemoryRegion, context, handle, pd.parents()),
+            address: range.iova,
+            length: range.length,
+            lkey,
+            rkey,
+        })
+    }
+
+    /// Changes the region without giving it back: its access, its protection domain, its memory.
+    ///
+    /// The keys may change. Segments and remote addresses that were made before are then of no use,
+    /// and requests with them fail. No request may be under way that names the region.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotSupported`] where the driver cannot change it: rxe changes access and
+    /// protection domain, and on Linux 6.1 nothing; siw changes nothing. Otherwise as
+    /// [`Pd::register_raw`]; when the kernel refuses, the region of a hardware device may be of no
+    /// more use than to be dropped.
+    ///
+    /// # Safety
+    ///
+    /// As [`Pd::register_raw`], for the new access and the new range.
+    #[doc(alias = "ibv_rereg_mr")]
+    pub unsafe fn reregister(&mut self, change: &MrChange<'_>) -> Result<()> {
+        self.change(change)
+    }
+
+    /// Changes the region; the caller has thought of the memory.
+    pub(super) fn change(&mut self, change: &MrChange<'_>) -> Result<()> {
+        let operation = "rereg_mr";
+        let range = self.check_change(operation, change)?;
+        let access_flags = match change.access {
+            Some(access) => access.of_region(operation, self.object.context())?,
+            None => 0,
+        };
+        let request = |mr_handle, pd_handle| uverbs::ReregMr {
+            mr_handle,
+            flags: change.flags().bits(),
+            start: range.start,
+            length: range.length as u64,
+            hca_va: range.iova,
+            pd_handle,
+            access_flags,
+            ..Default::default()
+        };
+        let send = |request: &uverbs::ReregMr| {
+            let context = self.object.context();
+            context
+                .command(uverbs::Command::REREG_MR, request)
+                .map_err(|error| explain_change(operation, context, change, &error))
+        };
+        let response: uverbs::ReregMrResp =
+            self.object.with_handle(operation, |mr| match change.pd {
+                Some(pd) => pd.with_handle(operation, |pd| send(&request(mr, pd))),
+                None => send(&request(mr, 0)),
+            })?;
+        if let Some(pd) = change.pd {
+            self.object.set_parents(pd.parents());
+        }
+        (self.address, self.length) = (range.iova, range.length);
+        (self.lkey, self.rkey) = (response.lkey, response.rkey);
+        Ok(())
+    }
+
+    /// The range that the region has after the change.
+    fn check_change(&self, operation: &'static str, change: &MrChange<'_>) -> Result<Range> {
+        if change.flags().is_empty() {
+            return Err(Error::invalid(operation, "nothing is to be changed"));
+        }
+        let context = self.object.context();
+        if change.pd.is_some_and(|pd| !pd.context().same_as(context)) {
+            return Err(Error::invalid(
+                operation,
+                "the protection domain belongs to another device",
+            ));
+        }
+        let (start, length) = change.range.unwrap_or((self.address, self.length));
+        let range = Range::of(start, length);
+        range.check(operation)?;
+        Ok(range)
     }
 
     /// The local key, for segments made by hand.
@@ -159,8 +390,14 @@ impl Mr {
     }
 }
 
-fn explain(context: &Context, length: usize, error: &io::Error) -> Error {
-    let described = Error::from_os("reg_mr", error);
+fn explain(
+    operation: &'static str,
+    context: &Context,
+    length: usize,
+    access: Access,
+    error: &io::Error,
+) -> Error {
+    let described = Error::from_os(operation, error);
     match error.raw_os_error() {
         Some(libc::ENOMEM | libc::EPERM) => {
             let limit = match context.kernel().locked_memory_limit() {
@@ -174,6 +411,49 @@ fn explain(context: &Context, length: usize, error: &io::Error) -> Error {
         }
         Some(libc::EFAULT) => described
             .because("the range is not mapped, or is read-only while LOCAL_WRITE was asked for"),
+        Some(libc::EOPNOTSUPP | libc::EINVAL) => described.because(lacking(context, access)),
         _ => described,
     }
+}
+
+/// What a refusal without a reason can have for one.
+fn lacking(context: &Context, access: Access) -> String {
+    let name = context.device().name();
+    match access.contains(Access::FLUSH_PERSISTENT) {
+        true => format!("{name} can make only persistent memory FLUSH_PERSISTENT"),
+        false => format!("{name} cannot give memory this access: {access:?}"),
+    }
+}
+
+fn explain_dmabuf(operation: &'static str, context: &Context, error: &io::Error) -> Error {
+    let described = Error::from_os(operation, error);
+    let name = context.device().name();
+    if described.kind() == ErrorKind::NotSupported {
+        return described.because(format!("{name} cannot reach the memory of other devices"));
+    }
+    match error.raw_os_error() {
+        Some(libc::EINVAL | libc::EBADF) => {
+            described.because("the file is no DMA buffer, or the range is not in it")
+        }
+        _ => described,
+    }
+}
+
+fn explain_change(
+    operation: &'static str,
+    context: &Context,
+    change: &MrChange<'_>,
+    error: &io::Error,
+) -> Error {
+    let described = Error::from_os(operation, error);
+    if described.kind() != ErrorKind::NotSupported {
+        let length = change.range.map_or(0, |(_, length)| length);
+        let access = change.access.unwrap_or_default();
+        return explain(operation, context, length, access, error);
+    }
+    described.because(format!(
+        "the driver of {} cannot change {:?} of a region with this kernel; register it anew",
+        context.device().name(),
+        change.flags()
+    ))
 }

@@ -26,6 +26,16 @@ pub(crate) struct TwinDevice {
     pub has_xrc: bool,
     /// Whether it has atomic writes, which rxe of Linux 6.1 does not.
     pub has_atomic_write: bool,
+    /// Whether it has flushes, which rxe of Linux 6.1 does not.
+    pub has_flush: bool,
+    /// Whether it pages on demand, which rxe does on Linux 7.
+    pub has_paging: bool,
+    /// Whether it reaches the memory of other devices, which rxe does not.
+    pub has_dmabuf: bool,
+    /// What its kernel says of itself when a context is made.
+    pub core_support: u64,
+    /// How many completion vectors it has.
+    pub completion_vectors: u32,
     /// Number of its uverbs node; none for a device without verbs.
     pub uverbs: Option<u32>,
     /// Whether the node is there.
@@ -51,6 +61,11 @@ impl TwinDevice {
             gid_table_length: 1024,
             has_xrc: false,
             has_atomic_write: true,
+            has_flush: true,
+            has_paging: false,
+            has_dmabuf: false,
+            core_support: 1,
+            completion_vectors: 1,
             uverbs: Some(index),
             has_node: true,
             node_minor: Some(192 + index),
@@ -70,9 +85,22 @@ impl TwinDevice {
 
     /// What it can do besides the usual.
     pub(super) fn capabilities(&self) -> u64 {
-        match self.has_atomic_write {
-            true => uverbs::DeviceCapFlags::ATOMIC_WRITE.bits(),
-            false => 0,
+        use uverbs::DeviceCapFlags as Caps;
+        let mut caps = Caps::empty();
+        caps.set(Caps::ATOMIC_WRITE, self.has_atomic_write);
+        caps.set(Caps::FLUSH_GLOBAL | Caps::FLUSH_PERSISTENT, self.has_flush);
+        caps.bits()
+    }
+
+    /// What it can do with memory that is paged on demand.
+    pub(super) fn paging(&self) -> uverbs::OdpCaps {
+        uverbs::OdpCaps {
+            general_caps: u64::from(self.has_paging),
+            per_transport_caps: uverbs::OdpTransportCaps {
+                rc_odp_caps: if self.has_paging { 0x1f } else { 0 },
+                ..Default::default()
+            },
+            reserved: 0,
         }
     }
 
@@ -81,6 +109,10 @@ impl TwinDevice {
         uverbs::QueryDeviceResp {
             node_guid: self.guid.into(),
             max_mr_size: u64::MAX,
+            page_size_cap: 0xffff_f000,
+            device_cap_flags: uverbs::DeviceCapFlags::SRQ_RESIZE.bits() as u32,
+            max_mr: 524_287,
+            atomic_cap: 1,
             max_qp: 1_048_560,
             max_qp_wr: 1_048_576,
             max_sge: 32,

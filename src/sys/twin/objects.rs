@@ -153,6 +153,13 @@ impl Objects {
         }
     }
 
+    pub(super) fn mr(&mut self, id: ObjectId) -> Outcome<&mut Mr> {
+        match self.all.get_mut(&id) {
+            Some(Object::Mr(mr)) => Ok(mr),
+            _ => Err(libc::ENOENT),
+        }
+    }
+
     pub(super) fn check_xrcd(&self, xrcd: ObjectId) -> Outcome {
         matches!(self.all.get(&xrcd), Some(Object::Xrcd))
             .then_some(())

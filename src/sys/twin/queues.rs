@@ -24,7 +24,10 @@ impl World {
         let entries: u32 = inputs.typed(attr::CQE)?;
         let reporter = self.reporter(file, inputs, attr::USER_HANDLE, attr::EVENT_FD)?;
         let vector: u32 = inputs.typed(attr::COMP_VECTOR)?;
-        if entries == 0 || entries > device.attributes().max_cqe || vector > 0 {
+        if entries == 0
+            || entries > device.attributes().max_cqe
+            || vector >= device.completion_vectors
+        {
             return Err(libc::EINVAL);
         }
         let channel = match inputs.fd(attr::COMP_CHANNEL) {

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 use super::attrs::{Answers, Inputs};
 use super::discovery::TwinDevice;
 use super::files::{FileId, Kind};
-use super::objects::{Ah, Mr, Object, ObjectId};
+use super::objects::{Ah, Object, ObjectId};
 use super::{Outcome, World};
 use crate::sys::{Attr, IoctlCommand};
 
@@ -33,7 +33,7 @@ impl World {
         }
         let attrs = &mut *command.attrs;
         match method {
-            (o::DEVICE, ioctl::device::GET_CONTEXT) => self.get_context(file, attrs),
+            (o::DEVICE, ioctl::device::GET_CONTEXT) => self.get_context(file, &device, attrs),
             (o::DEVICE, ioctl::device::INVOKE_WRITE) => self.invoke_write(file, attrs),
             (o::DEVICE, ioctl::device::QUERY_PORT) => query_port(&device, attrs),
             (o::DEVICE, ioctl::device::QUERY_GID_TABLE) => query_gids(&device, attrs),
@@ -47,6 +47,8 @@ impl World {
                 })?;
                 Answers(attrs).put_fd(ioctl::async_event::alloc::FD_HANDLE, fd)
             }
+            (o::MR, ioctl::mr::REG_DMABUF) if device.has_dmabuf => self.reg_dmabuf(file, attrs),
+            (o::MR, ioctl::mr::REG_DMABUF) => Err(libc::EPROTONOSUPPORT),
             // The handle is attribute 0 and the answer 1, whatever is destroyed.
             (o::PD | o::MR | o::AH | o::CQ | o::SRQ | o::QP | o::XRCD, _) => {
                 self.destroy(file, command.object, attrs)
@@ -65,11 +67,16 @@ impl World {
         )
     }
 
-    fn get_context(&mut self, file: FileId, attrs: &mut [Attr<'_>]) -> Outcome {
+    fn get_context(
+        &mut self,
+        file: FileId,
+        device: &TwinDevice,
+        attrs: &mut [Attr<'_>],
+    ) -> Outcome {
         use ioctl::device::get_context as attr;
         let mut answers = Answers(attrs);
-        answers.put(attr::NUM_COMP_VECTORS, &1u32)?;
-        answers.put(attr::CORE_SUPPORT, &1u64)?;
+        answers.put(attr::NUM_COMP_VECTORS, &device.completion_vectors)?;
+        answers.put(attr::CORE_SUPPORT, &device.core_support)?;
         if let Kind::Uverbs { has_context, .. } = self.files.kind_mut(file) {
             *has_context = true;
         }
@@ -86,6 +93,7 @@ impl World {
         match C(number as u32) {
             C::ALLOC_PD => self.alloc_pd(file, &mut answer),
             C::REG_MR => self.reg_mr(file, parse(&request)?, &mut answer),
+            C::REREG_MR => self.rereg_mr(file, &parse(&request)?, &mut answer),
             C::CREATE_COMP_CHANNEL => {
                 let (_, fd) = self.open_file(Kind::Completions(Default::default()))?;
                 use std::os::fd::IntoRawFd;
@@ -114,6 +122,7 @@ impl World {
                 answer.put(&uverbs::ExQueryDeviceResp {
                     base: device.attributes(),
                     device_cap_flags_ex: device.capabilities(),
+                    odp_caps: device.paging(),
                     ..FromZeros::new_zeroed()
                 })
             }
@@ -128,33 +137,6 @@ impl World {
     fn alloc_pd(&mut self, file: FileId, answer: &mut Answer) -> Outcome {
         let pd_handle = self.objects.insert(file, Object::Pd);
         answer.put(&uverbs::AllocPdResp { pd_handle })
-    }
-
-    fn reg_mr(&mut self, file: FileId, request: uverbs::RegMr, answer: &mut Answer) -> Outcome {
-        let pd = (file, request.pd_handle);
-        self.objects.check_pd(pd)?;
-        let remote_write = request.access_flags & (2 | 8) != 0;
-        let local_write = request.access_flags & 1 != 0;
-        if request.length == 0 || remote_write && !local_write {
-            return Err(libc::EINVAL);
-        }
-        let key = self.objects.next_number();
-        let mr_handle = self.objects.insert(
-            file,
-            Object::Mr(Mr {
-                pd,
-                start: request.start,
-                length: request.length,
-                key,
-                access: request.access_flags,
-                pages: self.memory.containing(request.start),
-            }),
-        );
-        answer.put(&uverbs::RegMrResp {
-            mr_handle,
-            lkey: key,
-            rkey: key,
-        })
     }
 
     fn create_ah(
