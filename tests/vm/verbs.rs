@@ -2,6 +2,7 @@
 
 mod async_events;
 mod datagrams;
+mod memory;
 mod multicast;
 mod queries;
 mod requests;
@@ -22,6 +23,7 @@ pub fn tests() -> Vec<Test> {
     [
         async_events::tests(),
         datagrams::tests(),
+        memory::tests(),
         multicast::tests(),
         queries::tests(),
         requests::tests(),
