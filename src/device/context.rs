@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use rdmacm_kernel_abi::siw;
 use rdmacm_kernel_abi::uverbs::{CoreSupport, ioctl};
 use zerocopy::IntoBytes;
 
@@ -214,16 +215,22 @@ fn get_context(kernel: &dyn Kernel, fd: BorrowedFd<'_>, device: &Device) -> io::
     let mut support = Support::default();
     let vectors = support.completion_vectors.as_mut_bytes();
     let core = support.core.as_mut_bytes();
+    let mut attrs = vec![
+        Attr::new(attr::NUM_COMP_VECTORS, Value::Out(vectors)),
+        Attr::new(attr::CORE_SUPPORT, Value::Out(core)),
+    ];
+    // siw wants room to tell its number, which nothing asks for.
+    let mut siw = siw::UrespAllocCtx::default();
+    if device.driver == Driver::Siw {
+        attrs.push(Attr::new(ioctl::UHW_OUT, Value::Out(siw.as_mut_bytes())));
+    }
     kernel.ioctl_command(
         fd,
         IoctlCommand {
             object: ioctl::object::DEVICE,
             method: ioctl::device::GET_CONTEXT,
             driver_id: device.driver.id(),
-            attrs: &mut [
-                Attr::new(attr::NUM_COMP_VECTORS, Value::Out(vectors)),
-                Attr::new(attr::CORE_SUPPORT, Value::Out(core)),
-            ],
+            attrs: &mut attrs,
         },
     )?;
     Ok(support)
@@ -232,7 +239,7 @@ fn get_context(kernel: &dyn Kernel, fd: BorrowedFd<'_>, device: &Device) -> io::
 /// A driver has structures of its own in many commands, which have to be known.
 fn require_supported(device: &Device) -> Result<()> {
     match device.driver {
-        Driver::Rxe => Ok(()),
+        Driver::Rxe | Driver::Siw => Ok(()),
         other => Err(Error::new(
             "open_device",
             ErrorKind::NotSupported,

@@ -23,6 +23,7 @@ use std::fmt;
 
 pub use async_event::{AsyncEvent, AsyncEvents};
 pub use caps::{AtomicCapability, DeviceCaps, OdpCaps, OdpOperations};
+pub(crate) use command::DriverPart;
 pub use context::Context;
 pub(crate) use event_file::EventFile;
 pub use gid::{Gid, GidEntry, GidType};
@@ -160,7 +161,7 @@ impl Transport {
     }
 }
 
-/// The kernel driver of a device. This crate works with [`Driver::Rxe`] so far.
+/// The kernel driver of a device. This crate works with [`Driver::Rxe`] and [`Driver::Siw`] so far.
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Driver {

@@ -7,9 +7,9 @@ use rdmacm_kernel_abi::uverbs::{self, ReregMrFlags, ioctl};
 use zerocopy::IntoBytes;
 
 use super::{Access, Pd};
-use crate::device::{Context, KernelObject, ObjectKind};
+use crate::device::{Context, DriverPart, KernelObject, ObjectKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fastpath::{RemoteAddress, Segment};
+use crate::fastpath::{Provider, RemoteAddress, Segment};
 use crate::sys::{Attr, Value, page_size};
 
 /// A registered range of memory that the program manages itself. [`Buffer`](super::Buffer) is the
@@ -200,6 +200,7 @@ impl Mr {
         range.check(operation)?;
         let context = pd.context();
         let access_flags = access.of_region(operation, context)?;
+        let mut driver = Provider::of(context)?.registration();
         let response: uverbs::RegMrResp = pd.with_handle(operation, |pd_handle| {
             let request = uverbs::RegMr {
                 start: range.start,
@@ -209,8 +210,13 @@ impl Mr {
                 access_flags,
                 ..Default::default()
             };
+            let (request_part, response) = driver.parts();
+            let driver = DriverPart {
+                request: request_part,
+                response,
+            };
             context
-                .command(uverbs::Command::REG_MR, &request)
+                .command_with_driver(uverbs::Command::REG_MR, &request, driver)
                 .map_err(|error| explain(operation, context, range.length, access, &error))
         })?;
         Ok(Self {

@@ -36,7 +36,10 @@ struct Writer {
 impl Writer {
     fn new(pd: &Pd) -> Result<Self> {
         let cq = queue(pd.context(), 16)?;
-        let attr = QpAttr::new(pd).send_cq(&cq).recv_cq(&cq).max_inline_data(16);
+        let attr = QpAttr::new(pd)
+            .send_cq(&cq)
+            .recv_cq(&cq)
+            .max_inline_data(16);
         let (near, far) = (pd.create_qp(&attr)?, pd.create_qp(&attr)?);
         let path = own_path(pd.context())?;
         connect_for(&near, &far, path, ANY_ACCESS)?;

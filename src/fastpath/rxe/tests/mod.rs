@@ -1,7 +1,7 @@
 //! The rings against the kernel's end of them.
 
+mod queues;
 mod ring;
-mod rxe;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
