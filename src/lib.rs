@@ -51,8 +51,8 @@ pub use cm::{
 };
 pub use device::{
     AsyncEvent, AsyncEvents, AtomicCapability, Context, CqToken, Device, DeviceAttr, DeviceCaps,
-    Driver, Gid, GidEntry, GidType, LinkLayer, Mtu, OdpCaps, OdpOperations, PortAttr, PortState,
-    QpToken, SrqToken, Transport, devices,
+    Driver, Gid, GidEntry, GidType, LinkLayer, Mtu, OdpCaps, OdpOperations, PhysicalState,
+    PortAttr, PortCaps, PortState, QpToken, SrqToken, Transport, devices,
 };
 pub use endpoint::{Connection, Connector, Incoming, Listener, Prepared, Queues, Settings, SyncId};
 pub use error::{Error, ErrorKind, Result};

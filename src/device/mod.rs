@@ -28,7 +28,7 @@ pub use context::Context;
 pub(crate) use event_file::EventFile;
 pub use gid::{Gid, GidEntry, GidType};
 pub(crate) use object::{KernelObject, ObjectKind};
-pub use port::{LinkLayer, Mtu, PortAttr, PortState};
+pub use port::{LinkLayer, Mtu, PhysicalState, PortAttr, PortCaps, PortState};
 pub use query::DeviceAttr;
 pub(crate) use registry::Registry;
 pub use token::{CqToken, QpToken, SrqToken};

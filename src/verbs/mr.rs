@@ -1,7 +1,7 @@
 //! Memory regions: memory that a device may touch.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rdmacm_kernel_abi::uverbs::{self, ReregMrFlags, ioctl};
 use zerocopy::IntoBytes;
@@ -246,6 +246,8 @@ impl Mr {
         let access = access.of_region(operation, context)?;
         let (mut handle, mut lkey, mut rkey) = (0, 0u32, 0u32);
         let length = range.length as u64;
+        // This one method takes a number, not a descriptor.
+        let number = file.as_raw_fd();
         pd.with_handle(operation, |pd| {
             let mut attrs = [
                 Attr::new(id::HANDLE, Value::NewHandle(&mut handle)),
@@ -253,7 +255,7 @@ impl Mr {
                 Attr::new(id::OFFSET, Value::In(range.start.as_bytes())),
                 Attr::new(id::LENGTH, Value::In(length.as_bytes())),
                 Attr::new(id::IOVA, Value::In(range.iova.as_bytes())),
-                Attr::new(id::FD, Value::Fd(file)),
+                Attr::new(id::FD, Value::In(number.as_bytes())),
                 Attr::new(id::ACCESS_FLAGS, Value::In(access.as_bytes())),
                 Attr::new(id::RESP_LKEY, Value::Out(lkey.as_mut_bytes())),
                 Attr::new(id::RESP_RKEY, Value::Out(rkey.as_mut_bytes())),
@@ -438,9 +440,10 @@ fn explain_dmabuf(operation: &'static str, context: &Context, error: &io::Error)
         return described.because(format!("{name} cannot reach the memory of other devices"));
     }
     match error.raw_os_error() {
-        Some(libc::EINVAL | libc::EBADF) => {
-            described.because("the file is no DMA buffer, or the range is not in it")
-        }
+        Some(libc::EINVAL | libc::EBADF) => described.because(
+            "the file is no DMA buffer, or the range is not in it, or such memory cannot be \
+                 given this access",
+        ),
         _ => described,
     }
 }

@@ -42,7 +42,7 @@ impl World {
         let inputs = Inputs(attrs);
         let pd = (file, inputs.handle(id::PD_HANDLE)?);
         self.objects.check_pd(pd)?;
-        inputs.fd(id::FD).ok_or(libc::EINVAL)?;
+        inputs.typed::<u32>(id::FD)?;
         let offset: u64 = inputs.typed(id::OFFSET)?;
         let (start, length) = (inputs.typed(id::IOVA)?, inputs.typed(id::LENGTH)?);
         let access = inputs.typed(id::ACCESS_FLAGS)?;

@@ -37,6 +37,7 @@ impl World {
             (o::DEVICE, ioctl::device::INVOKE_WRITE) => self.invoke_write(file, attrs),
             (o::DEVICE, ioctl::device::QUERY_PORT) => query_port(&device, attrs),
             (o::DEVICE, ioctl::device::QUERY_GID_TABLE) => query_gids(&device, attrs),
+            (o::DEVICE, ioctl::device::QUERY_GID_ENTRY) => query_gid(&device, attrs),
             (o::CQ, ioctl::cq::CREATE) => self.create_cq(file, &device, attrs),
             (o::SRQ, ioctl::srq::CREATE) => self.create_srq(file, &device, attrs),
             (o::QP, ioctl::qp::CREATE) => self.create_qp(file, &device, attrs),
@@ -279,6 +280,9 @@ fn query_port(device: &TwinDevice, attrs: &mut [Attr<'_>]) -> Outcome {
         max_mtu: 5,
         active_mtu: 3,
         link_layer: 2,
+        phys_state: 5,
+        active_width: 2,
+        active_speed: 1,
         ..FromZeros::new_zeroed()
     };
     Answers(attrs).put(
@@ -299,4 +303,21 @@ fn query_gids(device: &TwinDevice, attrs: &mut [Attr<'_>]) -> Outcome {
     let mut answers = Answers(attrs);
     answers.put(attr::RESP_ENTRIES, entries.as_slice())?;
     answers.put(attr::RESP_NUM_ENTRIES, &(entries.len() as u64))
+}
+
+fn query_gid(device: &TwinDevice, attrs: &mut [Attr<'_>]) -> Outcome {
+    use ioctl::device::query_gid_entry as attr;
+    let inputs = Inputs(attrs);
+    let (port, index): (u64, u64) = (inputs.typed(attr::PORT)?, inputs.typed(attr::GID_INDEX)?);
+    inputs.typed::<u32>(attr::FLAGS)?;
+    let in_table = index < u64::from(device.gid_table_length);
+    if !(1..=u64::from(device.ports)).contains(&port) || !in_table {
+        return Err(libc::EINVAL);
+    }
+    let gids = device.gids();
+    let found = gids
+        .iter()
+        .find(|entry| u64::from(entry.gid_index) == index);
+    let entry = found.ok_or(libc::ENODATA)?;
+    Answers(attrs).put(attr::RESP_ENTRY, entry)
 }

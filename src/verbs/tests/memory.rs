@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use rdmacm_kernel_abi::uverbs::Command;
+use rdmacm_kernel_abi::uverbs::{Command, ioctl};
 
 use super::{ALL, ends};
 use crate::device::{AtomicCapability, Context, DeviceCaps, OdpOperations};
@@ -220,4 +220,22 @@ fn a_device_tells_its_abilities() {
     assert_eq!(AtomicCapability::from_kernel(9), AtomicCapability::Other(9));
     assert_eq!((attr.max_mr(), attr.page_sizes() & 0x1fff), (524_287, 4096));
     assert_eq!(context.completion_vectors(), 7);
+}
+
+#[test]
+fn an_entry_of_the_gid_table_is_asked_for_by_its_place() {
+    let (twin, context) = rxe();
+    let table = context.gids().unwrap();
+    assert_eq!(context.gid(1, 0).unwrap(), Some(table[0]));
+    assert_eq!(context.gid(1, 1023).unwrap(), None);
+    for (port, index) in [(2, 0), (0, 0), (1, 1024)] {
+        let error = context.gid(port, index).unwrap_err();
+        assert!(error.to_string().contains("no port"), "{error}");
+    }
+    let asks = ioctl::device::QUERY_GID_ENTRY;
+    twin.fail(0, libc::EIO, move |call| {
+        call.is_method((ioctl::object::DEVICE, asks))
+    });
+    let error = context.gid(1, 0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceRemoved);
 }
