@@ -192,6 +192,34 @@ impl DeviceAttr {
         self.caps().contains(DeviceCaps::ATOMIC_WRITE)
     }
 
+    /// Whether the device has flushes that make what was written visible
+    /// ([`FlushPlacement::GLOBAL`](crate::FlushPlacement::GLOBAL)). rxe has them with Linux 6.2 and
+    /// newer.
+    #[doc(alias = "IB_UVERBS_DEVICE_FLUSH_GLOBAL")]
+    pub fn has_flush_global(&self) -> bool {
+        self.caps().contains(DeviceCaps::FLUSH_GLOBAL)
+    }
+
+    /// Whether the device has flushes that make what was written outlive a loss of power
+    /// ([`FlushPlacement::PERSISTENT`](crate::FlushPlacement::PERSISTENT)).
+    #[doc(alias = "IB_UVERBS_DEVICE_FLUSH_PERSISTENT")]
+    pub fn has_flush_persistent(&self) -> bool {
+        self.caps().contains(DeviceCaps::FLUSH_PERSISTENT)
+    }
+
+    /// Whether the device has memory windows of [type 1](crate::MwType::One).
+    #[doc(alias = "IBV_DEVICE_MEM_WINDOW")]
+    pub fn has_windows_of_type_1(&self) -> bool {
+        self.caps().contains(DeviceCaps::MEM_WINDOW)
+    }
+
+    /// Whether the device has memory windows of [type 2](crate::MwType::Two).
+    #[doc(alias("IBV_DEVICE_MEM_WINDOW_TYPE_2A", "IBV_DEVICE_MEM_WINDOW_TYPE_2B"))]
+    pub fn has_windows_of_type_2(&self) -> bool {
+        self.caps()
+            .intersects(DeviceCaps::MEM_WINDOW_TYPE_2A | DeviceCaps::MEM_WINDOW_TYPE_2B)
+    }
+
     /// Vendor and part number of the device.
     pub fn vendor(&self) -> (u32, u32) {
         (self.0.base.vendor_id, self.0.base.vendor_part_id)

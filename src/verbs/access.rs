@@ -22,7 +22,7 @@ bitflags! {
         const REMOTE_READ = AccessFlags::REMOTE_READ.bits();
         /// Peers may use atomics on it; needs `LOCAL_WRITE`.
         const REMOTE_ATOMIC = AccessFlags::REMOTE_ATOMIC.bits();
-        /// Memory windows may be bound to it.
+        /// Memory windows may be bound to it ([`Mw`](super::Mw)).
         const MW_BIND = AccessFlags::MW_BIND.bits();
         /// Its addresses count from 0. For memory windows; a region gets its addresses from
         /// [`Pd::register_raw_at`](crate::Pd::register_raw_at).
@@ -33,11 +33,15 @@ bitflags! {
         const ON_DEMAND = AccessFlags::ON_DEMAND.bits();
         /// It consists of huge pages. rxe refuses that, and treats them well without.
         const HUGETLB = AccessFlags::HUGETLB.bits();
-        /// Peers may flush it, so that everybody sees what they wrote. Needs
-        /// [`DeviceCaps::FLUSH_GLOBAL`]: rxe of Linux 6.2 and newer.
+        /// Peers may flush what they wrote until it can be seen
+        /// ([`FlushPlacement::GLOBAL`](crate::FlushPlacement::GLOBAL)). For devices that
+        /// [have](crate::DeviceAttr::has_flush_global) such flushes.
+        #[doc(alias = "IBV_ACCESS_FLUSH_GLOBAL")]
         const FLUSH_GLOBAL = AccessFlags::FLUSH_GLOBAL.bits();
-        /// Peers may flush it, so that what they wrote outlives a loss of power. For persistent
-        /// memory; needs [`DeviceCaps::FLUSH_PERSISTENT`].
+        /// Peers may flush what they wrote until it outlives a loss of power
+        /// ([`FlushPlacement::PERSISTENT`](crate::FlushPlacement::PERSISTENT)). For persistent
+        /// memory, and devices that [have](crate::DeviceAttr::has_flush_persistent) such flushes.
+        #[doc(alias = "IBV_ACCESS_FLUSH_PERSISTENT")]
         const FLUSH_PERSISTENT = AccessFlags::FLUSH_PERSISTENT.bits();
         /// Writes to it may overtake each other on their way. A wish.
         const RELAXED_ORDERING = AccessFlags::RELAXED_ORDERING.bits();

@@ -1,4 +1,4 @@
-//! Verbs: protection domains, memory regions, address handles, completion queues, queue pairs and
+//! Verbs: protection domains, memory regions and windows, address handles, completion queues, queue pairs and
 //! shared receive queues.
 //!
 //! Parents are held by their children, so any order of drops is a right one. Everything here can
@@ -6,13 +6,17 @@
 
 mod access;
 mod ah;
+mod batch;
 #[allow(unsafe_code)]
 mod buffer;
+mod builder;
 #[allow(unsafe_code)]
 mod comp_channel;
 mod cq;
 #[allow(unsafe_code)]
 mod mr;
+mod mr_change;
+mod mw;
 mod path;
 mod pd;
 mod qp;
@@ -22,6 +26,7 @@ mod qp_query;
 mod qp_transition;
 mod recv;
 mod reply;
+mod request_list;
 mod send;
 mod srq;
 mod xrcd;
@@ -31,10 +36,17 @@ mod tests;
 
 pub use access::Access;
 pub use ah::{AddressHandle, Destination};
+pub use batch::Batch;
 pub use buffer::Buffer;
+pub use builder::{
+    AtomicBuilder, AtomicWriteBuilder, BindBuilder, FlushBuilder, InvalidateBuilder, ReadBuilder,
+    RequestBuilder,
+};
 pub use comp_channel::CompletionChannel;
 pub use cq::{Cq, CqBuilder};
-pub use mr::{Mr, MrChange};
+pub use mr::Mr;
+pub use mr_change::MrChange;
+pub use mw::{Mw, MwType};
 pub use path::Path;
 pub use pd::Pd;
 pub use qp::Qp;
@@ -42,6 +54,7 @@ pub use qp_attr::{QpAttr, QpCapabilities};
 pub use qp_modify::{QpModify, QpState};
 pub use qp_query::QpInfo;
 pub use recv::RecvHalf;
-pub use send::{AtomicBuilder, AtomicWriteBuilder, Batch, ReadBuilder, RequestBuilder, SendHalf};
+pub use request_list::{Data, ListError, RecvRequest, SendRequest, Work};
+pub use send::SendHalf;
 pub use srq::{Srq, SrqAttr, SrqInfo};
 pub use xrcd::Xrcd;

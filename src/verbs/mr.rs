@@ -2,27 +2,40 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
 
-use rdmacm_kernel_abi::uverbs::{self, ReregMrFlags, ioctl};
+use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::IntoBytes;
 
-use super::{Access, Pd};
+use super::{Access, MrChange, Pd};
 use crate::device::{Context, DriverPart, KernelObject, ObjectKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Provider, RemoteAddress, Segment};
-use crate::sys::{Attr, Value, page_size};
+use crate::sys::{Attr, Memory, Value, page_size};
 
 /// A registered range of memory that the program manages itself. [`Buffer`](super::Buffer) is the
 /// safe alternative.
 #[doc(alias = "ibv_mr")]
 #[derive(Debug)]
 pub struct Mr {
-    object: KernelObject,
+    pub(super) registration: Arc<Registration>,
+    pub(super) pd: Pd,
+    pub(super) access: Access,
     /// What requests name the first byte by.
-    address: u64,
-    length: usize,
-    lkey: u32,
-    rkey: u32,
+    pub(super) address: u64,
+    pub(super) length: usize,
+    pub(super) lkey: u32,
+    pub(super) rkey: u32,
+}
+
+/// A region as the kernel knows it. A memory window that is bound to it holds it as well: the kernel
+/// would not take it back before.
+#[derive(Debug)]
+pub(super) struct Registration {
+    // Before the memory: deregistering comes before unmapping.
+    pub(super) object: KernelObject,
+    /// The library's memory, where it is that.
+    _memory: Option<Arc<Memory>>,
 }
 
 impl Pd {
@@ -37,7 +50,8 @@ impl Pd {
     ///
     /// # Safety
     ///
-    /// Until the region is dropped the device and, with remote access, the peer may write to the
+    /// Until the region is dropped, and with it each memory window of whose last two binds one was to
+    /// the region, the device and, with remote access, the peer may write to the
     /// range at any time that the posted requests and the given access allow. The memory must stay
     /// mapped, and the program must not hold references that contradict those writes.
     #[doc(alias("ibv_reg_mr", "rdma_reg_msgs", "rdma_reg_read", "rdma_reg_write"))]
@@ -47,7 +61,7 @@ impl Pd {
         length: usize,
         access: Access,
     ) -> Result<Mr> {
-        Mr::register(self, Range::of(address as u64, length), access)
+        Mr::register(self, Range::of(address as u64, length), access, None)
     }
 
     /// Registers memory that the program manages, under other addresses: requests, and peers, name
@@ -74,7 +88,7 @@ impl Pd {
             length,
             iova,
         };
-        Mr::register(self, range, access)
+        Mr::register(self, range, access, None)
     }
 
     /// Registers memory of another device, `length` bytes from `offset` on of the DMA buffer that
@@ -124,7 +138,7 @@ impl Range {
         }
     }
 
-    fn check(self, operation: &'static str) -> Result<()> {
+    pub(super) fn check(self, operation: &'static str) -> Result<()> {
         let refuse = |text: &'static str| Err(Error::invalid(operation, text));
         if self.length == 0 {
             return refuse("a memory region has at least one byte");
@@ -140,62 +154,15 @@ impl Range {
     }
 }
 
-/// What [`Mr::reregister`] is to change of a memory region; the rest stays.
-///
-/// ```no_run
-/// # fn example(mr: &mut rdmacm::Mr) -> rdmacm::Result<()> {
-/// use rdmacm::{Access, MrChange};
-///
-/// // SAFETY: what peers may read now is not secret.
-/// unsafe { mr.reregister(&MrChange::new().access(Access::REMOTE_READ))? };
-/// # Ok(()) }
-/// ```
-#[derive(Debug, Clone, Copy, Default)]
-pub struct MrChange<'a> {
-    access: Option<Access>,
-    pd: Option<&'a Pd>,
-    range: Option<(u64, usize)>,
-}
-
-impl<'a> MrChange<'a> {
-    /// Changes nothing yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// What may be done to the memory, in place of what was allowed before.
-    #[doc(alias = "IBV_REREG_MR_CHANGE_ACCESS")]
-    pub fn access(mut self, access: Access) -> Self {
-        self.access = Some(access);
-        self
-    }
-
-    /// The protection domain, of the same device.
-    #[doc(alias = "IBV_REREG_MR_CHANGE_PD")]
-    pub fn pd(mut self, pd: &'a Pd) -> Self {
-        self.pd = Some(pd);
-        self
-    }
-
-    /// The memory.
-    #[doc(alias = "IBV_REREG_MR_CHANGE_TRANSLATION")]
-    pub fn range(mut self, address: *mut u8, length: usize) -> Self {
-        self.range = Some((address as u64, length));
-        self
-    }
-
-    fn flags(&self) -> ReregMrFlags {
-        let mut flags = ReregMrFlags::empty();
-        flags.set(ReregMrFlags::ACCESS, self.access.is_some());
-        flags.set(ReregMrFlags::PD, self.pd.is_some());
-        flags.set(ReregMrFlags::TRANSLATION, self.range.is_some());
-        flags
-    }
-}
-
 impl Mr {
-    /// Registers a range that the caller keeps mapped until the region is dropped.
-    pub(super) fn register(pd: &Pd, range: Range, access: Access) -> Result<Self> {
+    /// Registers a range that stays mapped as long as the registration: it is in `memory`, or the
+    /// caller vouches for it.
+    pub(super) fn register(
+        pd: &Pd,
+        range: Range,
+        access: Access,
+        memory: Option<Arc<Memory>>,
+    ) -> Result<Self> {
         let operation = "reg_mr";
         range.check(operation)?;
         let context = pd.context();
@@ -219,18 +186,40 @@ impl Mr {
                 .command_with_driver(uverbs::Command::REG_MR, &request, driver)
                 .map_err(|error| explain(operation, context, range.length, access, &error))
         })?;
-        Ok(Self {
-            object: KernelObject::new(
-                ObjectKind::MemoryRegion,
-                context,
-                response.mr_handle,
-                pd.parents(),
-            ),
+        let keys = (response.lkey, response.rkey);
+        Ok(Self::made(
+            pd,
+            response.mr_handle,
+            range,
+            access,
+            keys,
+            memory,
+        ))
+    }
+
+    /// A region that the kernel has made.
+    fn made(
+        pd: &Pd,
+        handle: u32,
+        range: Range,
+        access: Access,
+        (lkey, rkey): (u32, u32),
+        memory: Option<Arc<Memory>>,
+    ) -> Self {
+        let kind = ObjectKind::MemoryRegion;
+        let object = KernelObject::new(kind, pd.context(), handle, pd.parents());
+        Self {
+            registration: Arc::new(Registration {
+                object,
+                _memory: memory,
+            }),
+            pd: pd.clone(),
+            access,
             address: range.iova,
             length: range.length,
-            lkey: response.lkey,
-            rkey: response.rkey,
-        })
+            lkey,
+            rkey,
+        }
     }
 
     fn register_dmabuf(
@@ -243,7 +232,7 @@ impl Mr {
         let operation = "reg_dmabuf_mr";
         range.check(operation)?;
         let context = pd.context();
-        let access = access.of_region(operation, context)?;
+        let access_flags = access.of_region(operation, context)?;
         let (mut handle, mut lkey, mut rkey) = (0, 0u32, 0u32);
         let length = range.length as u64;
         // This one method takes a number, not a descriptor.
@@ -256,7 +245,7 @@ impl Mr {
                 Attr::new(id::LENGTH, Value::In(length.as_bytes())),
                 Attr::new(id::IOVA, Value::In(range.iova.as_bytes())),
                 Attr::new(id::FD, Value::In(number.as_bytes())),
-                Attr::new(id::ACCESS_FLAGS, Value::In(access.as_bytes())),
+                Attr::new(id::ACCESS_FLAGS, Value::In(access_flags.as_bytes())),
                 Attr::new(id::RESP_LKEY, Value::Out(lkey.as_mut_bytes())),
                 Attr::new(id::RESP_RKEY, Value::Out(rkey.as_mut_bytes())),
             ];
@@ -264,13 +253,7 @@ impl Mr {
                 .method(ioctl::object::MR, ioctl::mr::REG_DMABUF, &mut attrs)
                 .map_err(|error| explain_dmabuf(operation, context, &error))
         })?;
-        Ok(Self {
-            object: KernelObject::new(ObjectKind::MemoryRegion, context, handle, pd.parents()),
-            address: range.iova,
-            length: range.length,
-            lkey,
-            rkey,
-        })
+        Ok(Self::made(pd, handle, range, access, (lkey, rkey), None))
     }
 
     /// Changes the region without giving it back: its access, its protection domain, its memory.
@@ -291,61 +274,6 @@ impl Mr {
     #[doc(alias = "ibv_rereg_mr")]
     pub unsafe fn reregister(&mut self, change: &MrChange<'_>) -> Result<()> {
         self.change(change)
-    }
-
-    /// Changes the region; the caller has thought of the memory.
-    pub(super) fn change(&mut self, change: &MrChange<'_>) -> Result<()> {
-        let operation = "rereg_mr";
-        let range = self.check_change(operation, change)?;
-        let access_flags = match change.access {
-            Some(access) => access.of_region(operation, self.object.context())?,
-            None => 0,
-        };
-        let request = |mr_handle, pd_handle| uverbs::ReregMr {
-            mr_handle,
-            flags: change.flags().bits(),
-            start: range.start,
-            length: range.length as u64,
-            hca_va: range.iova,
-            pd_handle,
-            access_flags,
-            ..Default::default()
-        };
-        let send = |request: &uverbs::ReregMr| {
-            let context = self.object.context();
-            context
-                .command(uverbs::Command::REREG_MR, request)
-                .map_err(|error| explain_change(operation, context, change, &error))
-        };
-        let response: uverbs::ReregMrResp =
-            self.object.with_handle(operation, |mr| match change.pd {
-                Some(pd) => pd.with_handle(operation, |pd| send(&request(mr, pd))),
-                None => send(&request(mr, 0)),
-            })?;
-        if let Some(pd) = change.pd {
-            self.object.set_parents(pd.parents());
-        }
-        (self.address, self.length) = (range.iova, range.length);
-        (self.lkey, self.rkey) = (response.lkey, response.rkey);
-        Ok(())
-    }
-
-    /// The range that the region has after the change.
-    fn check_change(&self, operation: &'static str, change: &MrChange<'_>) -> Result<Range> {
-        if change.flags().is_empty() {
-            return Err(Error::invalid(operation, "nothing is to be changed"));
-        }
-        let context = self.object.context();
-        if change.pd.is_some_and(|pd| !pd.context().same_as(context)) {
-            return Err(Error::invalid(
-                operation,
-                "the protection domain belongs to another device",
-            ));
-        }
-        let (start, length) = change.range.unwrap_or((self.address, self.length));
-        let range = Range::of(start, length);
-        range.check(operation)?;
-        Ok(range)
     }
 
     /// The local key, for segments made by hand.
@@ -381,10 +309,28 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// When the kernel refuses, e.g. because memory windows are bound to it.
+    /// While memory windows are bound to it, the kernel refuses (`EINVAL`). The region then stays until
+    /// the last of them is dropped.
     #[doc(alias("ibv_dereg_mr", "rdma_dereg_mr"))]
     pub fn deregister(self) -> Result<()> {
-        self.object.destroy().map(drop)
+        match self.registration.object.destroy() {
+            Err(error) if error.errno() == Some(libc::EINVAL) => Err(error.because(
+                "memory windows are bound to the region; invalidate, unbind or drop them first",
+            )),
+            done => done.map(drop),
+        }
+    }
+
+    pub(super) fn registration(&self) -> &Arc<Registration> {
+        &self.registration
+    }
+
+    pub(super) fn pd(&self) -> &Pd {
+        &self.pd
+    }
+
+    pub(super) fn access(&self) -> Access {
+        self.access
     }
 
     /// A segment of `length` bytes from `offset` on; the caller has checked the range.
@@ -398,7 +344,13 @@ impl Mr {
     }
 }
 
-fn explain(
+impl AsRef<Mr> for Mr {
+    fn as_ref(&self) -> &Mr {
+        self
+    }
+}
+
+pub(super) fn explain(
     operation: &'static str,
     context: &Context,
     length: usize,
@@ -446,23 +398,4 @@ fn explain_dmabuf(operation: &'static str, context: &Context, error: &io::Error)
         ),
         _ => described,
     }
-}
-
-fn explain_change(
-    operation: &'static str,
-    context: &Context,
-    change: &MrChange<'_>,
-    error: &io::Error,
-) -> Error {
-    let described = Error::from_os(operation, error);
-    if described.kind() != ErrorKind::NotSupported {
-        let length = change.range.map_or(0, |(_, length)| length);
-        let access = change.access.unwrap_or_default();
-        return explain(operation, context, length, access, error);
-    }
-    described.because(format!(
-        "the driver of {} cannot change {:?} of a region with this kernel; register it anew",
-        context.device().name(),
-        change.flags()
-    ))
 }

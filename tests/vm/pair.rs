@@ -20,7 +20,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait before saying that something does not happen.
 pub const QUIET: Duration = Duration::from_millis(100);
 
-/// All that can be allowed on a buffer.
+/// All that peers can be allowed on any device.
 pub const ANY_ACCESS: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_READ)

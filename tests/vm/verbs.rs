@@ -2,6 +2,8 @@
 
 mod async_events;
 mod datagrams;
+mod failures;
+mod flushes;
 mod memory;
 mod multicast;
 mod queries;
@@ -23,6 +25,8 @@ pub fn tests() -> Vec<Test> {
     [
         async_events::tests(),
         datagrams::tests(),
+        failures::tests(),
+        flushes::tests(),
         memory::tests(),
         multicast::tests(),
         queries::tests(),

@@ -46,5 +46,6 @@ pub(super) unsafe fn write_payload(to: NonNull<u8>, payload: Payload<'_>) {
             // SAFETY: the caller vouches for the room.
             unsafe { to.cast::<[u8; 8]>().write(bytes) };
         }
+        Payload::Remote(_) => {}
     }
 }

@@ -10,7 +10,8 @@ use super::ring::Producer;
 use crate::error::Error;
 use crate::fastpath::Doorbell;
 use crate::fastpath::request::{
-    Datagram, Operation, Payload, PostError, RemoteAddress, Request, total_length,
+    Datagram, Flush, Operation, Payload, PostError, RemoteAddress, Request, WindowBind,
+    total_length,
 };
 use crate::sys::Mapping;
 
@@ -74,13 +75,14 @@ impl SendQueue {
             }
             // The kernel looks for it in this place without a flag.
             Payload::Value(bytes) => (bytes.len() as u32, 0, 0),
+            Payload::Remote(length) => (length, 0, 0),
         };
         let depth = self.ring.depth();
         let slot = self
             .ring
             .free_slot()
             .ok_or(PostError::QueueFull { depth })?;
-        let (opcode, immediate, target) = encode(request.operation);
+        let (opcode, extra, target) = encode(request.operation);
         let wqe = slot.cast::<rxe::SendWqe>().as_ptr();
         // SAFETY: the slot is ours until `advance` and `publish`; `new` checked that it holds a
         // `SendWqe` with the payload behind it, for as many segments or inline bytes as were
@@ -90,7 +92,7 @@ impl SendQueue {
             (&raw mut (*wqe).wr.wr_id).write(request.wr_id);
             (&raw mut (*wqe).wr.opcode).write(opcode);
             (&raw mut (*wqe).wr.send_flags).write(request.flags.bits() | inline);
-            (&raw mut (*wqe).wr.ex).write(immediate);
+            (&raw mut (*wqe).wr.ex).write(extra);
             write_target(&raw mut (*wqe).wr.wr, target);
             // The kernel resets the other working fields itself, but a stale status would be
             // reported as this request's.
@@ -128,6 +130,8 @@ enum Target {
     Memory(RemoteAddress),
     Atomic(Atomic),
     Receiver(Datagram),
+    Window(WindowBind),
+    Flush(Flush),
 }
 
 /// The operands of an atomic, and what it works on.
@@ -152,12 +156,13 @@ impl Target {
         match self {
             Self::Memory(remote) => remote.address,
             Self::Atomic(atomic) => atomic.at.address,
-            Self::Receiver(_) => 0,
+            Self::Flush(flush) => flush.at.address,
+            Self::Receiver(_) | Self::Window(_) => 0,
         }
     }
 }
 
-/// The kernel's opcode, the immediate data as it lies in the request, and the target.
+/// The kernel's opcode, the immediate data or key as it lies in the request, and the target.
 #[inline]
 fn encode(operation: Operation) -> (u32, u32, Target) {
     use Target::{Memory, Receiver};
@@ -168,7 +173,7 @@ fn encode(operation: Operation) -> (u32, u32, Target) {
             swap,
         })
     };
-    let (opcode, immediate, target) = match operation {
+    let (opcode, extra, target) = match operation {
         Operation::Send => (WrOpcode::SEND, 0, Target::NONE),
         Operation::SendImmediate(data) => (WrOpcode::SEND_WITH_IMM, data.to_be(), Target::NONE),
         Operation::Write(to) => (WrOpcode::RDMA_WRITE, 0, Memory(to)),
@@ -185,8 +190,12 @@ fn encode(operation: Operation) -> (u32, u32, Target) {
         Operation::DatagramImmediate(to, data) => {
             (WrOpcode::SEND_WITH_IMM, data.to_be(), Receiver(to))
         }
+        Operation::SendInvalidate(rkey) => (WrOpcode::SEND_WITH_INV, rkey, Target::NONE),
+        Operation::LocalInvalidate(rkey) => (WrOpcode::LOCAL_INV, rkey, Target::NONE),
+        Operation::BindWindow(bind) => (WrOpcode::BIND_MW, 0, Target::Window(bind)),
+        Operation::Flush(flush) => (WrOpcode::FLUSH, 0, Target::Flush(flush)),
     };
-    (opcode.0, immediate, target)
+    (opcode.0, extra, target)
 }
 
 /// Writes the part of a request that depends on its kind.
@@ -229,6 +238,42 @@ unsafe fn write_target(to: *mut [u64; 15], target: Target) {
                 (&raw mut (*ud).pkey_index).write(0);
                 (&raw mut (*ud).reserved).write(0);
                 (&raw mut (*ud).ah_num).write(datagram.handle_number);
+            }
+        }
+        Target::Window(bind) => {
+            let mw = to.cast::<rxe::SendWrMw>();
+            // SAFETY: as above.
+            unsafe {
+                mw.write(rxe::SendWrMw {
+                    addr: bind.address,
+                    length: bind.length,
+                    mr_lkey: bind.lkey,
+                    mw_rkey: bind.old_rkey,
+                    rkey: bind.new_rkey,
+                    access: bind.access,
+                });
+            }
+        }
+        Target::Flush(Flush {
+            at,
+            length,
+            placement,
+        }) => {
+            let level = match length {
+                Some(_) => uverbs::FlushSelectivity::RANGE,
+                None => uverbs::FlushSelectivity::MR,
+            };
+            let flush = to.cast::<rxe::SendWrFlush>();
+            // SAFETY: as above.
+            unsafe {
+                flush.write(rxe::SendWrFlush {
+                    remote_addr: at.address,
+                    length: length.unwrap_or(0),
+                    rkey: at.rkey,
+                    type_: placement.to_kernel().bits(),
+                    level: level.0,
+                    reserved: [0; 6],
+                });
             }
         }
     }

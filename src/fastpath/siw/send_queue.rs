@@ -162,6 +162,7 @@ impl SendQueue {
             }
             Payload::Inline(_) => Ok(()),
             Payload::Value(_) => Err(lacks("atomic write")),
+            Payload::Remote(_) => Err(lacks("flush")),
         }
     }
 
@@ -206,6 +207,12 @@ fn encode(operation: &Operation) -> Result<(Opcode, RemoteAddress), PostError> {
         Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => Err(lacks("atomics")),
         Operation::AtomicWrite(_) => Err(lacks("atomic write")),
         Operation::Datagram(_) | Operation::DatagramImmediate(..) => Err(lacks("datagrams")),
+        // The key lies where that of a place at the peer does.
+        Operation::SendInvalidate(rkey) => {
+            Ok((Opcode::SEND_REMOTE_INV, RemoteAddress { address: 0, rkey }))
+        }
+        Operation::LocalInvalidate(_) | Operation::BindWindow(_) => Err(lacks("memory windows")),
+        Operation::Flush(_) => Err(lacks("flush")),
     }
 }
 
@@ -267,6 +274,6 @@ unsafe fn write_payload(element: NonNull<Sqe>, payload: Payload<'_>) -> u8 {
             1
         }
         // Refused before.
-        Payload::Value(_) => 0,
+        Payload::Value(_) | Payload::Remote(_) => 0,
     }
 }

@@ -24,10 +24,8 @@ pub(crate) struct TwinDevice {
     pub gid_table_length: u32,
     /// Whether it has extended reliable connections, which rxe does not.
     pub has_xrc: bool,
-    /// Whether it has atomic writes, which rxe of Linux 6.1 does not.
-    pub has_atomic_write: bool,
-    /// Whether it has flushes, which rxe of Linux 6.1 does not.
-    pub has_flush: bool,
+    /// What it can do besides the usual.
+    pub capabilities: uverbs::DeviceCapFlags,
     /// Whether it pages on demand, which rxe does on Linux 7.
     pub has_paging: bool,
     /// Whether it reaches the memory of other devices, which rxe does not.
@@ -47,6 +45,10 @@ pub(crate) struct TwinDevice {
 }
 
 impl TwinDevice {
+    /// What rxe of Linux 6.1 can do.
+    pub(crate) const RXE_6_1: uverbs::DeviceCapFlags =
+        uverbs::DeviceCapFlags::MEM_WINDOW.union(uverbs::DeviceCapFlags::MEM_WINDOW_TYPE_2B);
+
     /// An rxe device at one address.
     pub(crate) fn rxe(index: u32, ip: IpAddr) -> Self {
         Self {
@@ -60,8 +62,10 @@ impl TwinDevice {
             ports: 1,
             gid_table_length: 1024,
             has_xrc: false,
-            has_atomic_write: true,
-            has_flush: true,
+            capabilities: Self::RXE_6_1
+                | uverbs::DeviceCapFlags::FLUSH_GLOBAL
+                | uverbs::DeviceCapFlags::FLUSH_PERSISTENT
+                | uverbs::DeviceCapFlags::ATOMIC_WRITE,
             has_paging: false,
             has_dmabuf: false,
             core_support: 1,
@@ -81,15 +85,6 @@ impl TwinDevice {
     /// The device number of its node: major 231, minors from 192 on.
     pub(super) fn device_number(&self) -> Option<u64> {
         Some(libc::makedev(231, self.node_minor?))
-    }
-
-    /// What it can do besides the usual.
-    pub(super) fn capabilities(&self) -> u64 {
-        use uverbs::DeviceCapFlags as Caps;
-        let mut caps = Caps::empty();
-        caps.set(Caps::ATOMIC_WRITE, self.has_atomic_write);
-        caps.set(Caps::FLUSH_GLOBAL | Caps::FLUSH_PERSISTENT, self.has_flush);
-        caps.bits()
     }
 
     /// What it can do with memory that is paged on demand.

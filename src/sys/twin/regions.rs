@@ -126,7 +126,11 @@ impl World {
             | AccessFlags::REMOTE_READ
             | AccessFlags::MW_BIND
             | optional;
-        known.set(AccessFlags::FLUSH_GLOBAL, device.has_flush);
+        let flush = uverbs::DeviceCapFlags::FLUSH_GLOBAL;
+        known.set(
+            AccessFlags::FLUSH_GLOBAL,
+            device.capabilities.contains(flush),
+        );
         known.set(AccessFlags::ON_DEMAND, device.has_paging);
         match known.contains(access) {
             true => Ok(()),

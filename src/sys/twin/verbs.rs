@@ -122,7 +122,7 @@ impl World {
                 let device = self.device_of(file)?;
                 answer.put(&uverbs::ExQueryDeviceResp {
                     base: device.attributes(),
-                    device_cap_flags_ex: device.capabilities(),
+                    device_cap_flags_ex: device.capabilities.bits(),
                     odp_caps: device.paging(),
                     ..FromZeros::new_zeroed()
                 })

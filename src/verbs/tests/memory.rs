@@ -28,7 +28,7 @@ fn rxe() -> (Arc<Twin>, Context) {
 
 #[test]
 fn access_that_the_device_lacks_is_refused_by_name() {
-    let (twin, context) = context_of(|device| device.has_flush = false);
+    let (twin, context) = context_of(|device| device.capabilities = TwinDevice::RXE_6_1);
     let pd = context.alloc_pd().unwrap();
     context.attr().unwrap();
     twin.forget_calls();
@@ -117,7 +117,7 @@ fn a_change_that_makes_no_sense_is_refused_before_the_kernel_is_asked() {
         context.alloc_pd().unwrap()
     });
     let mut buffer = pd.alloc(64, ALL).unwrap();
-    let mut mr = Mr::register(&pd, Range::of(0x1000, 64), Access::empty()).unwrap();
+    let mut mr = Mr::register(&pd, Range::of(0x1000, 64), Access::empty(), None).unwrap();
     twin.forget_calls();
     let address = std::ptr::without_provenance_mut(0x1000);
     let mut change = |change: MrChange<'_>| mr.change(&change);
@@ -139,7 +139,7 @@ fn a_change_that_makes_no_sense_is_refused_before_the_kernel_is_asked() {
 fn what_the_driver_cannot_change_is_named() {
     let (twin, context) = rxe();
     let pd = context.alloc_pd().unwrap();
-    let mut mr = Mr::register(&pd, Range::of(0x1000, 64), Access::empty()).unwrap();
+    let mut mr = Mr::register(&pd, Range::of(0x1000, 64), Access::empty(), None).unwrap();
     let before = mr.remote();
     let part = std::ptr::without_provenance_mut(0x1000);
     let error = mr.change(&MrChange::new().range(part, 32)).unwrap_err();
@@ -162,7 +162,7 @@ fn memory_has_the_addresses_that_were_asked_for() {
             length,
             iova,
         };
-        Mr::register(&pd, range, Access::REMOTE_READ)
+        Mr::register(&pd, range, Access::REMOTE_READ, None)
     };
     assert_eq!(register(0x7010).unwrap().remote().address, 0x7010);
     register(u64::MAX - 0xfef).unwrap();
@@ -175,7 +175,7 @@ fn memory_has_the_addresses_that_were_asked_for() {
         length: 17,
         iova: u64::MAX - 15,
     };
-    let error = Mr::register(&pd, end, Access::empty()).unwrap_err();
+    let error = Mr::register(&pd, end, Access::empty(), None).unwrap_err();
     assert!(error.to_string().contains("beyond the end"), "{error}");
 }
 

@@ -2,6 +2,7 @@
 
 mod queues;
 mod ring;
+mod status;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
