@@ -62,10 +62,10 @@ pub use fastpath::{
 };
 pub use verbs::{
     Access, AddressHandle, AtomicBuilder, AtomicWriteBuilder, Batch, BindBuilder, Buffer,
-    CompletionChannel, Cq, CqBuilder, Data, Destination, FlushBuilder, InvalidateBuilder,
-    ListError, Mr, MrChange, Mw, MwType, Path, Pd, Qp, QpAttr, QpCapabilities, QpInfo, QpModify,
-    QpState, ReadBuilder, RecvHalf, RecvRequest, RequestBuilder, SendHalf, SendRequest, Srq,
-    SrqAttr, SrqInfo, Work, Xrcd,
+    CompletionChannel, Completions, Cq, CqBuilder, Data, Destination, FlushBuilder,
+    InvalidateBuilder, ListError, Mr, MrChange, Mw, MwType, Path, Pd, Qp, QpAttr, QpCapabilities,
+    QpInfo, QpModify, QpState, ReadBuilder, RecvHalf, RecvRequest, RequestBuilder, SendHalf,
+    SendRequest, Srq, SrqAttr, SrqInfo, Work, Xrcd,
 };
 
 #[doc = include_str!("../docs/c-names.md")]

@@ -56,6 +56,8 @@ pub(crate) enum Value<'a> {
     In(&'a [u8]),
     /// Room for output bytes.
     Out(&'a mut [u8]),
+    /// Room for output bytes of a driver that takes its address for input.
+    AddressOf(&'a mut [u8]),
     /// An existing object.
     Handle(u32),
     /// An existing file descriptor.

@@ -12,7 +12,9 @@ mod buffer;
 mod builder;
 #[allow(unsafe_code)]
 mod comp_channel;
+mod completions;
 mod cq;
+mod cq_change;
 #[allow(unsafe_code)]
 mod mr;
 mod mr_change;
@@ -43,6 +45,7 @@ pub use builder::{
     RequestBuilder,
 };
 pub use comp_channel::CompletionChannel;
+pub use completions::Completions;
 pub use cq::{Cq, CqBuilder};
 pub use mr::Mr;
 pub use mr_change::MrChange;

@@ -178,7 +178,7 @@ impl Mr {
                 ..Default::default()
             };
             let (request_part, response) = driver.parts();
-            let driver = DriverPart {
+            let driver = DriverPart::Exchange {
                 request: request_part,
                 response,
             };

@@ -171,6 +171,12 @@ impl Producer {
         self.published = self.next;
     }
 
+    /// How many published elements the kernel has not taken yet.
+    pub(super) fn waiting(&self) -> u32 {
+        let consumed = self.ring.consumer_index().load(Ordering::Acquire);
+        self.published.wrapping_sub(consumed) & self.ring.mask
+    }
+
     /// Forgets the filled slots that were not published.
     pub(super) fn discard(&mut self) {
         self.next = self.published;
@@ -220,5 +226,37 @@ impl Consumer {
                 .store(self.next, Ordering::Release);
         }
         taken
+    }
+    /// How far the kernel has come.
+    #[inline]
+    pub(super) fn produced(&self) -> u32 {
+        // Acquire and the mask: as in `drain`.
+        self.ring.producer_index().load(Ordering::Acquire) & self.ring.mask
+    }
+
+    /// How many elements there are.
+    pub(super) fn waiting(&self) -> u32 {
+        self.produced().wrapping_sub(self.next) & self.ring.mask
+    }
+
+    /// The next full slot, if it lies before `produced`, which [`Consumer::produced`] said. It is
+    /// the caller's until [`Consumer::give_back`].
+    #[inline]
+    pub(super) fn next_before(&mut self, produced: u32) -> Option<NonNull<u8>> {
+        if self.next == produced {
+            return None;
+        }
+        let slot = self.ring.slot(self.next);
+        self.next = (self.next + 1) & self.ring.mask;
+        Some(slot)
+    }
+
+    /// Gives the slots that were taken one by one to the kernel.
+    #[inline]
+    pub(super) fn give_back(&mut self) {
+        // Release: as in `drain`.
+        self.ring
+            .consumer_index()
+            .store(self.next, Ordering::Release);
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct TwinDevice {
     pub has_paging: bool,
     /// Whether it reaches the memory of other devices, which rxe does not.
     pub has_dmabuf: bool,
+    /// The most completions and microseconds that an event can wait for; rxe has no moderation.
+    pub moderation: (u16, u16),
     /// What its kernel says of itself when a context is made.
     pub core_support: u64,
     /// How many completion vectors it has.
@@ -68,6 +70,7 @@ impl TwinDevice {
                 | uverbs::DeviceCapFlags::ATOMIC_WRITE,
             has_paging: false,
             has_dmabuf: false,
+            moderation: (0, 0),
             core_support: 1,
             completion_vectors: 1,
             uverbs: Some(index),

@@ -60,6 +60,8 @@ pub(super) struct Cq {
     pub reporter: Reporter,
     pub armed: Option<Armed>,
     pub events: u32,
+    /// Completions, and microseconds, that an event waits for.
+    pub moderation: (u16, u16),
 }
 
 /// Which completion gives an event.

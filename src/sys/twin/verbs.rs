@@ -109,9 +109,20 @@ impl World {
                 Answers(attrs).put(ioctl::UHW_OUT, &number)
             }
             C::OPEN_XRCD => self.open_xrcd(file, &parse(&request)?, &mut answer),
+            C::RESIZE_CQ => {
+                let driver = self.resize_cq(file, &parse(&request)?, &mut answer)?;
+                Answers(attrs).put(ioctl::UHW_OUT, &driver)
+            }
+            C(extended) if extended == MODIFY_CQ_EX => self.modify_cq(file, &parse(&request)?),
             C::MODIFY_SRQ => {
-                Inputs(attrs).typed::<rxe::ModifySrqCmd>(ioctl::UHW_IN)?;
-                self.modify_srq(file, &parse(&request)?)
+                let request: uverbs::ModifySrq = parse(&request)?;
+                if request.attr_mask == uverbs::SrqAttrMask::LIMIT.bits() {
+                    Inputs(attrs).typed::<rxe::ModifySrqCmd>(ioctl::UHW_IN)?;
+                }
+                match self.modify_srq(file, &request)? {
+                    Some(info) => Answers(attrs).put(ioctl::UHW_IN, &info),
+                    None => Ok(()),
+                }
             }
             C::QUERY_SRQ => self.query_srq(file, &parse(&request)?, &mut answer),
             C::ATTACH_MCAST => self.attach(file, &parse(&request)?),
@@ -124,6 +135,11 @@ impl World {
                     base: device.attributes(),
                     device_cap_flags_ex: device.capabilities.bits(),
                     odp_caps: device.paging(),
+                    cq_moderation_caps: uverbs::CqModerationCaps {
+                        max_cq_moderation_count: device.moderation.0,
+                        max_cq_moderation_period: device.moderation.1,
+                        reserved: 0,
+                    },
                     ..FromZeros::new_zeroed()
                 })
             }
@@ -239,6 +255,8 @@ impl World {
 }
 
 const QUERY_DEVICE_EX: u32 = uverbs::ExCommand::QUERY_DEVICE.0 | uverbs::CMD_FLAG_EXTENDED;
+
+const MODIFY_CQ_EX: u32 = uverbs::ExCommand::MODIFY_CQ.0 | uverbs::CMD_FLAG_EXTENDED;
 
 /// The bytes of an answer to a write command.
 pub(super) struct Answer(Vec<u8>);
