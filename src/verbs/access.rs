@@ -45,8 +45,6 @@ bitflags! {
         const FLUSH_PERSISTENT = AccessFlags::FLUSH_PERSISTENT.bits();
         /// Writes to it may overtake each other on their way. A wish.
         const RELAXED_ORDERING = AccessFlags::RELAXED_ORDERING.bits();
-        /// Whatever a newer kernel has.
-        const _ = !0;
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod async_events;
 mod datagrams;
+mod depths;
 mod failures;
 mod flushes;
 mod memory;
@@ -25,6 +26,7 @@ pub fn tests() -> Vec<Test> {
     [
         async_events::tests(),
         datagrams::tests(),
+        depths::tests(),
         failures::tests(),
         flushes::tests(),
         memory::tests(),

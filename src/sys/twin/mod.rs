@@ -158,6 +158,16 @@ impl Twin {
         self.world().calls.clone()
     }
 
+    /// What the completion queues were told of moderation.
+    pub(crate) fn moderations(&self) -> Vec<(u16, u16)> {
+        let world = self.world();
+        let of_cq = |object: &Object| match object {
+            Object::Cq(cq) => Some(cq.moderation),
+            _ => None,
+        };
+        world.objects.all.values().filter_map(of_cq).collect()
+    }
+
     pub(crate) fn forget_calls(&self) {
         self.world().calls.clear();
     }

@@ -2,6 +2,7 @@
 
 mod async_events;
 mod datagrams;
+mod depths;
 mod lifetimes;
 mod memory;
 mod refusals;
