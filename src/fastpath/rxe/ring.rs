@@ -151,8 +151,7 @@ impl Producer {
 
     /// How many published elements the kernel has not taken yet.
     pub(super) fn waiting(&self) -> u32 {
-        let consumed = self.ring.consumer_index().load(Ordering::Acquire);
-        self.published.wrapping_sub(consumed) & self.ring.mask
+        self.cursor.waiting(self.ring.consumer_index())
     }
 
     /// Forgets the filled slots that were not published.
@@ -195,36 +194,29 @@ impl Consumer {
                 take(number, ring.slot(slot));
             })
     }
+
     /// How far the kernel has come.
     #[inline]
     pub(super) fn produced(&self) -> u32 {
-        // Acquire and the mask: as in `drain`.
-        self.ring.producer_index().load(Ordering::Acquire) & self.ring.mask
+        self.cursor.produced(self.ring.producer_index())
     }
 
     /// How many elements there are.
     pub(super) fn waiting(&self) -> u32 {
-        self.produced().wrapping_sub(self.next) & self.ring.mask
+        self.cursor.waiting(self.ring.producer_index())
     }
 
     /// The next full slot, if it lies before `produced`, which [`Consumer::produced`] said. It is
     /// the caller's until [`Consumer::give_back`].
     #[inline]
     pub(super) fn next_before(&mut self, produced: u32) -> Option<NonNull<u8>> {
-        if self.next == produced {
-            return None;
-        }
-        let slot = self.ring.slot(self.next);
-        self.next = (self.next + 1) & self.ring.mask;
-        Some(slot)
+        let next = self.cursor.next_before(produced)?;
+        Some(self.ring.slot(next))
     }
 
     /// Gives the slots that were taken one by one to the kernel.
     #[inline]
     pub(super) fn give_back(&mut self) {
-        // Release: as in `drain`.
-        self.ring
-            .consumer_index()
-            .store(self.next, Ordering::Release);
+        self.cursor.give_back(self.ring.consumer_index());
     }
 }
