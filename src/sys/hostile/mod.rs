@@ -356,7 +356,7 @@ impl Kernel for Hostile {
                         Discovery::Rxe | Discovery::Input => ONE_PAGE.as_bytes(),
                     });
                 }
-                Value::Out(answer) => state.fill(answer),
+                Value::Out(answer) | Value::AddressOf(answer) => state.fill(answer),
                 Value::NewHandle(handle) => {
                     state.handles = state.handles.wrapping_add(1);
                     **handle = state.handles;
