@@ -2,13 +2,12 @@
 
 use std::error::Error;
 use std::fmt::Write;
+use std::time::Duration;
 
 use super::matrix::{Maker, PAIRS};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
 use crate::programs::{Ended, Program};
-
-use std::time::Duration;
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -32,7 +31,7 @@ pub fn tests() -> Vec<Test> {
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Messages in each direction.
-const COUNT: &str = "200";
+const COUNT: &str = "100";
 
 /// A game, between all pairs of makers.
 struct Game {
