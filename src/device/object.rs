@@ -17,6 +17,7 @@ use crate::sys::{Attr, Value};
 pub(crate) enum ObjectKind {
     ProtectionDomain,
     MemoryRegion,
+    MemoryWindow,
     AddressHandle,
     CompletionQueue,
     SharedReceiveQueue,
@@ -30,6 +31,7 @@ impl ObjectKind {
         match self {
             Self::ProtectionDomain => "protection domain",
             Self::MemoryRegion => "memory region",
+            Self::MemoryWindow => "memory window",
             Self::AddressHandle => "address handle",
             Self::CompletionQueue => "completion queue",
             Self::SharedReceiveQueue => "shared receive queue",
@@ -43,6 +45,7 @@ impl ObjectKind {
         match self {
             Self::ProtectionDomain => "dealloc_pd",
             Self::MemoryRegion => "dereg_mr",
+            Self::MemoryWindow => "dealloc_mw",
             Self::AddressHandle => "destroy_ah",
             Self::CompletionQueue => "destroy_cq",
             Self::SharedReceiveQueue => "destroy_srq",
@@ -57,6 +60,7 @@ impl ObjectKind {
         match self {
             Self::ProtectionDomain => (object::PD, ioctl::pd::DESTROY),
             Self::MemoryRegion => (object::MR, ioctl::mr::DESTROY),
+            Self::MemoryWindow => (object::MW, ioctl::mw::DESTROY),
             Self::AddressHandle => (object::AH, ioctl::ah::DESTROY),
             Self::CompletionQueue => (object::CQ, ioctl::cq::DESTROY),
             Self::SharedReceiveQueue => (object::SRQ, ioctl::srq::DESTROY),
@@ -129,11 +133,10 @@ impl KernelObject {
     }
 
     /// Destroys the object. False when that was done before. After an error the object is as
-    /// it was.
+    /// it was. A forked child is refused: its objects are copies of the parent's.
     pub(crate) fn destroy(&self) -> Result<bool> {
         let mut alive = self.alive.write().unwrap_or_else(PoisonError::into_inner);
-        // A forked child has copies of objects that are still the parent's.
-        if !*alive || self.context.is_inherited() {
+        if !*alive {
             return Ok(false);
         }
         if let Err(error) = self.send_destroy() {
@@ -168,7 +171,8 @@ impl KernelObject {
 impl Drop for KernelObject {
     fn drop(&mut self) {
         // There is nobody to tell. One more attempt covers a passing shortage or a signal; an
-        // object that is still refused stays until the context closes.
+        // object that is still refused stays until the context closes. In a forked child, which
+        // is refused, it stays the parent's.
         if self.destroy().is_err() {
             let _ = self.destroy();
         }

@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdmacm_kernel_abi::rxe;
 use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::IntoBytes;
 
@@ -13,7 +12,7 @@ use super::CompletionChannel;
 use super::comp_channel::ChannelMember;
 use crate::device::{Context, CqToken, KernelObject, ObjectKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fastpath::{self, Completion};
+use crate::fastpath::{Completion, CompletionQueue, CqSetup, Provider};
 use crate::sys::{Attr, Deadline, Value, wait_readable};
 
 /// A completion queue: where finished work requests are reported.
@@ -23,12 +22,13 @@ use crate::sys::{Attr, Deadline, Value, wait_readable};
 #[doc(alias = "ibv_cq")]
 #[derive(Debug)]
 pub struct Cq {
-    queue: fastpath::rxe::CompletionQueue,
+    queue: CompletionQueue,
     object: Arc<KernelObject>,
     channel: Option<ChannelMember>,
     token: CqToken,
-    /// Whether `wait` has asked for an event that it has not read yet.
-    event_due: bool,
+    /// Set while the queue has asked for an event that it has not read yet: how many events the
+    /// program had read of the channel until then.
+    armed_at: Option<u64>,
 }
 
 /// How a completion queue is to be made.
@@ -102,7 +102,10 @@ impl<'a> CqBuilder<'a> {
         }
         let member = channel.map(CompletionChannel::join);
         let token = CqToken::new();
-        let mut answer = Answer::default();
+        let mut answer = Answer {
+            handle: 0,
+            driver: CqSetup::new(Provider::of(context)?),
+        };
         create(context, entries, channel, vector, token, &mut answer)
             .map_err(|error| Error::from_os(operation, &error))?;
         let object = Arc::new(KernelObject::new(
@@ -111,26 +114,21 @@ impl<'a> CqBuilder<'a> {
             answer.handle,
             Vec::new(),
         ));
-        let mmap = answer.driver.mi;
-        let mapping = context
-            .map(mmap.size as usize, mmap.offset)
-            .map_err(|error| Error::from_os("map_queue", &error))?;
-        let queue = fastpath::rxe::CompletionQueue::new(Arc::new(mapping))?;
+        let queue = answer.driver.queue(context)?;
         Ok(Cq {
             queue,
             object,
             channel: member,
             token,
-            event_due: false,
+            armed_at: None,
         })
     }
 }
 
 /// What the kernel says of a new completion queue.
-#[derive(Default)]
 struct Answer {
     handle: u32,
-    driver: rxe::CreateCqResp,
+    driver: CqSetup,
 }
 
 fn create(
@@ -151,7 +149,7 @@ fn create(
         Attr::new(attr::USER_HANDLE, Value::In(token.as_bytes())),
         Attr::new(attr::COMP_VECTOR, Value::In(vector.as_bytes())),
         Attr::new(attr::RESP_CQE, Value::Out(granted.as_mut_bytes())),
-        Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.as_mut_bytes())),
+        Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.answer())),
     ];
     if let Some(channel) = channel {
         attrs.push(Attr::new(attr::COMP_CHANNEL, Value::Fd(channel.as_fd())));
@@ -198,21 +196,27 @@ impl Cq {
     /// Asks for one event on the channel at the next completion, or the next solicited one.
     ///
     /// Completions that are there already give no event: poll once more after arming, and wait
-    /// only when that finds nothing.
+    /// only when that finds nothing. siw does not tell solicited completions apart; there any
+    /// completion gives the event.
     ///
     /// # Errors
     ///
     /// When the device is gone.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&self, solicited_only: bool) -> Result<()> {
+        let context = self.object.context();
+        let refused = |error| Error::from_os("req_notify_cq", &error);
+        context.check_own().map_err(refused)?;
+        if self.queue.arm() {
+            return Ok(());
+        }
         let request = uverbs::ReqNotifyCq {
             cq_handle: self.object.handle(),
             solicited_only: u32::from(solicited_only),
         };
-        self.object
-            .context()
+        context
             .command_without_answer(uverbs::Command::REQ_NOTIFY_CQ, &request)
-            .map_err(|error| Error::from_os("req_notify_cq", &error))
+            .map_err(refused)
     }
 
     /// As [`Cq::poll`], but waits for at least one completion, for ever with `None`. For a queue
@@ -251,22 +255,29 @@ impl Cq {
     /// arming gives no event. Returns how many completions were taken.
     pub(crate) fn poll_or_arm(&mut self, entries: &mut [Completion]) -> Result<usize> {
         let taken = self.take(entries);
-        if taken > 0 || self.event_due {
+        if taken > 0 || self.event_due() {
             return Ok(taken);
         }
         self.arm_for_event()?;
         Ok(self.take(entries))
     }
 
-    /// Whether the queue was armed and its event not read yet.
+    /// Whether the queue was armed and its event not read yet. Where the program has read an event
+    /// of the channel itself, that may have been the one.
     pub(crate) fn event_due(&self) -> bool {
-        self.event_due
+        self.armed_at.is_some() && self.armed_at == self.reads()
+    }
+
+    /// How many events the program has read of the channel.
+    fn reads(&self) -> Option<u64> {
+        self.channel().map(CompletionChannel::reads)
     }
 
     /// Arms the queue, and remembers it until [`Cq::take_event`].
     pub(crate) fn arm_for_event(&mut self) -> Result<()> {
+        let reads = self.reads();
         self.arm(false)?;
-        self.event_due = true;
+        self.armed_at = reads;
         Ok(())
     }
 
@@ -274,7 +285,7 @@ impl Cq {
     /// that is gone is for nobody.
     pub(crate) fn take_event(&mut self) -> Result<()> {
         if self.require_member()?.try_next_event()? == Some(self.token) {
-            self.event_due = false;
+            self.armed_at = None;
         }
         Ok(())
     }

@@ -1,7 +1,11 @@
 //! The rings against the kernel's end of them.
 
+// A model checker of its own.
+#[cfg(not(miri))]
+mod orders;
+mod queues;
 mod ring;
-mod rxe;
+mod status;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
