@@ -102,6 +102,44 @@ impl Context {
         Ok(entries[..count].iter().map(GidEntry::from_kernel).collect())
     }
 
+    /// One entry of a port's GID table; `None` where it is not in use. Ports count from 1, entries
+    /// from 0.
+    ///
+    /// Which entries are in use changes with the addresses of the machine
+    /// ([`AsyncEvent::GidChange`](crate::AsyncEvent::GidChange)). An entry in use stays in its
+    /// place.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such port, or the table is shorter; when the device is gone.
+    #[doc(alias("ibv_query_gid", "ibv_query_gid_type"))]
+    pub fn gid(&self, port: u8, index: u32) -> Result<Option<GidEntry>> {
+        use ioctl::device::query_gid_entry as attr;
+        let mut entry = ioctl::GidEntry::new_zeroed();
+        let (number, place) = (u64::from(port), u64::from(index));
+        let asked = self.method(
+            ioctl::object::DEVICE,
+            ioctl::device::QUERY_GID_ENTRY,
+            &mut [
+                Attr::new(attr::PORT, Value::In(number.as_bytes())),
+                Attr::new(attr::GID_INDEX, Value::In(place.as_bytes())),
+                Attr::new(attr::FLAGS, Value::In(0u32.as_bytes())),
+                Attr::new(attr::RESP_ENTRY, Value::Out(entry.as_mut_bytes())),
+            ],
+        );
+        match asked {
+            Ok(()) => Ok(Some(GidEntry::from_kernel(&entry))),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ENODATA) => Ok(None),
+                Some(libc::EINVAL) => Err(Error::from_os("query_gid", &error).because(format!(
+                    "{} has no port {port} or its table no entry {index}",
+                    self.device().name()
+                ))),
+                _ => Err(Error::from_os("query_gid", &error)),
+            },
+        }
+    }
+
     /// The P_Keys of a port, in table order. The kernel offers them in sysfs only.
     ///
     /// # Errors

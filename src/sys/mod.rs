@@ -34,7 +34,7 @@ use nix::poll::PollFd;
 pub(crate) use fork::{fork_generation, is_inherited};
 pub(crate) use linux::Linux;
 pub(crate) use local_service::{Absence, LocalService, Question};
-pub(crate) use mapping::{Mapping, Memory};
+pub(crate) use mapping::{Mapping, Memory, page_size};
 pub(crate) use resolver::{NameQuery, Resolved, ResolverError, resolve_name};
 pub(crate) use wait::{Deadline, wait_readable};
 pub(crate) use wake::Wake;
@@ -56,6 +56,8 @@ pub(crate) enum Value<'a> {
     In(&'a [u8]),
     /// Room for output bytes.
     Out(&'a mut [u8]),
+    /// Room for output bytes of a driver that takes its address for input.
+    AddressOf(&'a mut [u8]),
     /// An existing object.
     Handle(u32),
     /// An existing file descriptor.
