@@ -52,7 +52,7 @@ pub fn choose(all: Vec<Test>) -> Vec<Test> {
         .collect()
 }
 
-const SHARED: [&str; 64] = [
+const SHARED: [&str; 66] = [
     "self_test::",
     "device_test::",
     "traffic::messages::sends_of_any_size",
@@ -106,7 +106,9 @@ const SHARED: [&str; 64] = [
     "bad_situations::connecting::",
     "bad_situations::sizes::requests",
     "bad_situations::memory::",
-    "bad_situations::restricted::",
+    "bad_situations::restricted::limits",
+    "bad_situations::restricted::without_privileges",
+    "bad_situations::restricted::closed_nodes",
     "bad_situations::processes::",
     "bad_situations::peers_vanish::right_after_connecting",
     "bad_situations::peers_vanish::while_idle",
