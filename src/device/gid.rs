@@ -73,7 +73,7 @@ impl Context {
     /// # Errors
     ///
     /// When the device is gone.
-    #[doc(alias("ibv_query_gid_table", "ibv_query_gid_ex"))]
+    #[doc(alias("ibv_query_gid", "ibv_query_gid_table", "ibv_query_gid_ex"))]
     pub fn gids(&self) -> Result<Vec<GidEntry>> {
         let ports = self.attr()?.ports();
         let mut room = 0usize;
