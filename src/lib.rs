@@ -71,6 +71,9 @@ pub use verbs::{
 #[doc = include_str!("../docs/c-names.md")]
 pub mod c_names {}
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+
 #[cfg(doctest)]
 mod misuse;
 #[cfg(doctest)]
