@@ -52,9 +52,10 @@ pub fn choose(all: Vec<Test>) -> Vec<Test> {
         .collect()
 }
 
-const SHARED: [&str; 66] = [
+const SHARED: [&str; 67] = [
     "self_test::",
     "device_test::",
+    "table::",
     "traffic::messages::sends_of_any_size",
     "traffic::messages::writes_of_any_size",
     "traffic::messages::reads_of_any_size",
