@@ -99,7 +99,8 @@ impl Context {
         )
         .map_err(|error| Error::from_os("query_gid_table", &error))?;
         let count = usize::try_from(count).unwrap_or(room).min(room);
-        Ok(entries[..count].iter().map(GidEntry::from_kernel).collect())
+        let entries = entries[..count].iter();
+        Ok(entries.filter_map(GidEntry::from_kernel).collect())
     }
 
     /// One entry of a port's GID table; `None` where it is not in use. Ports count from 1, entries
@@ -128,7 +129,7 @@ impl Context {
             ],
         );
         match asked {
-            Ok(()) => Ok(Some(GidEntry::from_kernel(&entry))),
+            Ok(()) => Ok(GidEntry::from_kernel(&entry)),
             Err(error) => match error.raw_os_error() {
                 Some(libc::ENODATA) => Ok(None),
                 Some(libc::EINVAL) => Err(Error::from_os("query_gid", &error).because(format!(
@@ -174,11 +175,12 @@ impl Context {
 }
 
 impl GidEntry {
-    fn from_kernel(entry: &ioctl::GidEntry) -> Self {
-        Self {
+    /// `None` for an entry of a port beyond 255, which other commands cannot name.
+    fn from_kernel(entry: &ioctl::GidEntry) -> Option<Self> {
+        Some(Self {
+            port: u8::try_from(entry.port_num).ok()?,
             gid: Gid(zerocopy::transmute!(entry.gid)),
             index: entry.gid_index,
-            port: entry.port_num as u8,
             kind: match uverbs::GidType(entry.gid_type) {
                 uverbs::GidType::IB => GidType::InfiniBand,
                 uverbs::GidType::ROCE_V1 => GidType::RoceV1,
@@ -186,6 +188,23 @@ impl GidEntry {
                 uverbs::GidType(other) => GidType::Other(other),
             },
             interface: entry.netdev_ifindex,
-        }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_beyond_255_is_not_taken_for_another() {
+        let of_port = |port_num| {
+            GidEntry::from_kernel(&ioctl::GidEntry {
+                port_num,
+                ..FromZeros::new_zeroed()
+            })
+        };
+        assert_eq!(of_port(255).unwrap().port, 255);
+        assert_eq!(of_port(257), None);
     }
 }

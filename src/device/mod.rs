@@ -9,6 +9,8 @@ mod command;
 mod context;
 mod discovery;
 mod event_file;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod gid;
 mod object;
 mod port;

@@ -28,7 +28,7 @@ impl Completion {
     }
 
     /// A completion as the kernel wrote it.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn of_kernel(wc: uverbs::Wc) -> Self {
         Self(wc)
     }

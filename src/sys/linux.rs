@@ -263,7 +263,7 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
 }
 
 /// Hands on each message of one datagram. Returns how many requests it finished answering.
-fn each_netlink_message(
+pub(super) fn each_netlink_message(
     mut datagram: &[u8],
     each: &mut dyn FnMut(u16, &[u8]),
 ) -> io::Result<usize> {

@@ -3,7 +3,7 @@
 //! Everything the crate asks of the kernel goes through [`Kernel`]: open, the two command forms
 //! (`write()` and `ioctl()`), read, mmap, poll, netlink and sysfs. [`linux`] is the real one, made
 //! of `libc` symbols. Tests put `twin` in its place, which records the calls, answers them from a
-//! script, and fails the n-th on request.
+//! script, and fails the n-th on request; fuzz targets put `hostile` there, which answers anything.
 //!
 //! Commands are described by slices, not by pointers: the pointers that the kernel's structures
 //! contain are filled in here, so that the floors above need no `unsafe` to send a command.
@@ -11,6 +11,8 @@
 //! Apart from the kernel there is the system's name resolver, [`resolve_name`].
 
 mod fork;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod linux;
 mod local_service;
 mod mapping;

@@ -15,6 +15,8 @@ mod comp_channel;
 mod completions;
 mod cq;
 mod cq_change;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 #[allow(unsafe_code)]
 mod mr;
 mod mr_change;

@@ -146,7 +146,7 @@ impl Twin {
 
     /// The library's view of this kernel.
     pub(crate) fn registry(self: &Arc<Self>) -> &'static Registry {
-        Registry::of_twin(self.clone())
+        Registry::of_stand_in(self.clone())
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
