@@ -7,6 +7,7 @@ mod flushes;
 mod multicast;
 mod queries;
 mod requests;
+mod rings;
 mod shared_queues;
 
 use std::net::IpAddr;
@@ -29,6 +30,7 @@ pub fn tests() -> Vec<Test> {
         multicast::tests(),
         queries::tests(),
         requests::tests(),
+        rings::tests(),
         shared_queues::tests(),
     ]
     .into_iter()
