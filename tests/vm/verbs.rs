@@ -5,7 +5,9 @@ mod datagrams;
 mod failures;
 mod flushes;
 mod multicast;
+pub mod one_of_each;
 mod queries;
+mod removal;
 mod requests;
 mod rings;
 mod shared_queues;
@@ -29,6 +31,7 @@ pub fn tests() -> Vec<Test> {
         flushes::tests(),
         multicast::tests(),
         queries::tests(),
+        removal::tests(),
         requests::tests(),
         rings::tests(),
         shared_queues::tests(),

@@ -184,7 +184,8 @@ fn next_of_port(events: &AsyncEvents) -> Result<AsyncEvent> {
     }
 }
 
-fn set_link(interface: &str, state: &str) -> io::Result<()> {
+/// Takes an interface down or up.
+pub fn set_link(interface: &str, state: &str) -> io::Result<()> {
     let arguments = ["link", "set", interface, state];
     let status = Command::new("ip").args(arguments).status()?;
     match status.success() {

@@ -345,11 +345,11 @@ fn a_receive_that_overflows_takes_its_queue_pair_along() -> TestResult {
         assert_eq!(far.query_state()?, QpState::Error);
         let lost = AsyncEvent::CqError(far_cq.token());
         assert_eq!(events.next_event(Some(PATIENCE))?, lost);
-        if is_shared && environment::kernel() >= (6, 12) {
-            let last = AsyncEvent::LastWqeReached(far.token());
-            assert_eq!(events.next_event(Some(PATIENCE))?, last);
+        // Some kernels say of a queue pair on a shared queue that it has failed, some say it twice.
+        let last = AsyncEvent::LastWqeReached(far.token());
+        while let Ok(more) = events.next_event(Some(QUIET)) {
+            assert!(is_shared && more == last, "{more:?}");
         }
-        await_losses(&events, &far_cq, 0)?;
     }
     Ok(Outcome::Pass)
 }
