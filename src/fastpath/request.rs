@@ -244,6 +244,8 @@ pub enum PostError {
     ForeignAddressHandle,
     /// The queue pair takes its receives from a shared receive queue: post them there.
     SharedReceiveQueue,
+    /// The queue pair was made without such a queue (`max_send_wr` or `max_recv_wr` of 0).
+    NoQueue,
     /// The number of the request is one that an endpoint uses itself.
     NumberTaken {
         /// The number.
@@ -354,6 +356,9 @@ impl fmt::Display for PostError {
             Self::ForeignAddressHandle => f.write_str(
                 "the address handle is of another protection domain than the queue pair",
             ),
+            Self::NoQueue => f.write_str(
+                "the queue pair was made without this queue: with a max_send_wr or max_recv_wr of 0",
+            ),
             Self::SharedReceiveQueue => f.write_str(
                 "the queue pair takes its receives from a shared receive queue; post them with \
                  Srq::post",
@@ -450,6 +455,7 @@ impl From<PostError> for Error {
             | PostError::WrongQpType { .. }
             | PostError::ForeignAddressHandle
             | PostError::SharedReceiveQueue
+            | PostError::NoQueue
             | PostError::NoSegments
             | PostError::AtomicLength { .. }
             | PostError::AtomicUnaligned { .. }

@@ -112,9 +112,16 @@ impl SendHalf {
     pub(super) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         match &mut self.queue {
             Some(queue) => queue.push(request),
-            None => Err(PostError::WrongQpType {
-                qp_type: self.qp_type,
-            }),
+            None => Err(self.without_queue()),
+        }
+    }
+
+    #[cold]
+    fn without_queue(&self) -> PostError {
+        let qp_type = self.qp_type;
+        match qp_type.has_send_queue() {
+            true => PostError::NoQueue,
+            false => PostError::WrongQpType { qp_type },
         }
     }
 
