@@ -156,6 +156,15 @@ impl SendHalf {
             _ if self.entry.is_inherited() => Err(PostError::Inherited),
             QpEntry::DESTROYED => Err(PostError::Destroyed),
             state if state < uverbs::QpState::RTS.0 => Err(PostError::NotConnected),
+            state if state > uverbs::QpState::RTS.0 => self.check_flushes(),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn check_flushes(&self) -> Result<(), PostError> {
+        match &self.queue {
+            Some(queue) if !queue.flushes_late_requests() => Err(PostError::Disconnected),
             _ => Ok(()),
         }
     }
