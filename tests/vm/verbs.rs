@@ -7,8 +7,11 @@ mod failures;
 mod flushes;
 mod memory;
 mod multicast;
+pub mod one_of_each;
 mod queries;
+mod removal;
 mod requests;
+mod rings;
 mod shared_queues;
 
 use std::net::IpAddr;
@@ -32,7 +35,9 @@ pub fn tests() -> Vec<Test> {
         memory::tests(),
         multicast::tests(),
         queries::tests(),
+        removal::tests(),
         requests::tests(),
+        rings::tests(),
         shared_queues::tests(),
     ]
     .into_iter()
