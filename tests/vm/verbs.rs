@@ -4,10 +4,13 @@ mod async_events;
 mod datagrams;
 mod failures;
 mod flushes;
+mod lists;
+mod memory_flush;
 mod multicast;
 mod queries;
 mod requests;
 mod shared_queues;
+mod windows;
 
 use std::net::IpAddr;
 
@@ -26,10 +29,13 @@ pub fn tests() -> Vec<Test> {
         datagrams::tests(),
         failures::tests(),
         flushes::tests(),
+        lists::tests(),
+        memory_flush::tests(),
         multicast::tests(),
         queries::tests(),
         requests::tests(),
         shared_queues::tests(),
+        windows::tests(),
     ]
     .into_iter()
     .flatten()

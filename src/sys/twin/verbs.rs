@@ -48,7 +48,7 @@ impl World {
                 Answers(attrs).put_fd(ioctl::async_event::alloc::FD_HANDLE, fd)
             }
             // The handle is attribute 0 and the answer 1, whatever is destroyed.
-            (o::PD | o::MR | o::AH | o::CQ | o::SRQ | o::QP | o::XRCD, _) => {
+            (o::PD | o::MR | o::MW | o::AH | o::CQ | o::SRQ | o::QP | o::XRCD, _) => {
                 self.destroy(file, command.object, attrs)
             }
             _ => Err(libc::EPROTONOSUPPORT),
@@ -85,6 +85,7 @@ impl World {
         use uverbs::Command as C;
         match C(number as u32) {
             C::ALLOC_PD => self.alloc_pd(file, &mut answer),
+            C::ALLOC_MW => self.alloc_mw(file, &parse(&request)?, &mut answer),
             C::REG_MR => self.reg_mr(file, parse(&request)?, &mut answer),
             C::CREATE_COMP_CHANNEL => {
                 let (_, fd) = self.open_file(Kind::Completions(Default::default()))?;
@@ -201,6 +202,7 @@ impl World {
         let events = match (object, found) {
             (ioctl::object::PD, Object::Pd)
             | (ioctl::object::MR, Object::Mr(_))
+            | (ioctl::object::MW, Object::Mw(_))
             | (ioctl::object::AH, Object::Ah(_))
             | (ioctl::object::XRCD, Object::Xrcd) => None,
             (ioctl::object::CQ, Object::Cq(cq)) => Some(u64::from(cq.events).to_ne_bytes()),
@@ -211,6 +213,9 @@ impl World {
         };
         if self.objects.is_busy(id) {
             return Err(libc::EBUSY);
+        }
+        if self.objects.has_windows(id) {
+            return Err(libc::EINVAL);
         }
         self.remove_object(id);
         match (events, object) {
@@ -229,7 +234,8 @@ impl World {
                     ring.destroy(&mut self.memory);
                 }
             }
-            Some(Object::Pd | Object::Mr(_) | Object::Ah(_) | Object::Xrcd) | None => {}
+            Some(Object::Pd | Object::Mr(_) | Object::Mw(_) | Object::Ah(_) | Object::Xrcd)
+            | None => {}
         }
     }
 
@@ -275,7 +281,9 @@ fn parse<T: FromBytes>(request: &[u8]) -> Outcome<T> {
 fn is_allowed_after_removal((object, method): (u16, u16)) -> bool {
     // DESTROY is 0 where there is no CREATE, else 1.
     match object {
-        ioctl::object::PD | ioctl::object::AH | ioctl::object::XRCD => method == 0,
+        ioctl::object::PD | ioctl::object::MW | ioctl::object::AH | ioctl::object::XRCD => {
+            method == 0
+        }
         ioctl::object::MR | ioctl::object::CQ | ioctl::object::SRQ | ioctl::object::QP => {
             method == 1
         }

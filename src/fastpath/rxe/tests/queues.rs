@@ -9,6 +9,7 @@ use super::Shared;
 use crate::device::Context;
 use crate::error::ErrorKind;
 use crate::fastpath::Doorbell;
+use crate::fastpath::queues;
 use crate::fastpath::rxe::{CompletionQueue, RecvQueue, SendQueue};
 use crate::fastpath::{
     Completion, Datagram, Opcode, Operation, Payload, PostError, RemoteAddress, Request, Segment,
@@ -460,10 +461,14 @@ fn a_slot_that_is_used_again_has_no_stale_status() {
     );
 }
 
+fn receive_queue(shared: &Shared, segments: u32) -> queues::RecvQueue {
+    queues::RecvQueue::Rxe(RecvQueue::new(shared.mapping.clone(), segments).unwrap())
+}
+
 #[test]
 fn a_receive_of_two_segments() {
     let shared = Shared::new(2, 40 + 32);
-    let mut queue = RecvQueue::new(shared.mapping.clone(), 2).unwrap();
+    let mut queue = receive_queue(&shared, 2);
     queue
         .post(7, &[segment(0x1000, 10, 1), segment(0x2000, 20, 2)])
         .unwrap();
@@ -484,7 +489,7 @@ fn a_receive_of_two_segments() {
 #[test]
 fn receives_fill_the_queue_exactly() {
     let shared = Shared::new(3, 40 + 16);
-    let mut queue = RecvQueue::new(shared.mapping.clone(), 1).unwrap();
+    let mut queue = receive_queue(&shared, 1);
     for wr_id in 0..3 {
         queue.post(wr_id, &[]).unwrap();
     }
