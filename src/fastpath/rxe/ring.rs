@@ -6,10 +6,11 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use rdmacm_kernel_abi::rxe::QueueHeader;
 
+use super::cursor::{ConsumerCursor, ProducerCursor};
 use crate::sys::Mapping;
 
 /// Why a mapping is no ring.
@@ -101,25 +102,15 @@ impl Ring {
 #[derive(Debug)]
 pub(super) struct Producer {
     ring: Ring,
-    /// The next slot to fill.
-    next: u32,
-    /// What the kernel was told of: `next` as of the last publication.
-    published: u32,
-    /// The kernel's index as last seen; the free slots up to it need no look at shared memory.
-    consumed: u32,
+    cursor: ProducerCursor,
 }
 
 impl Producer {
     pub(super) fn new(mapping: Arc<Mapping>, least_slot_size: usize) -> Result<Self, BadRing> {
         let ring = Ring::new(mapping, least_slot_size)?;
-        let next = ring.producer_index().load(Ordering::Relaxed) & ring.mask;
-        let consumed = ring.consumer_index().load(Ordering::Relaxed) & ring.mask;
-        Ok(Self {
-            ring,
-            next,
-            published: next,
-            consumed,
-        })
+        let (produced, consumed) = (ring.producer_index(), ring.consumer_index());
+        let cursor = ProducerCursor::new(ring.mask, produced, consumed);
+        Ok(Self { ring, cursor })
     }
 
     /// How many elements fit the ring.
@@ -136,44 +127,31 @@ impl Producer {
     /// [`Producer::advance`] on.
     #[inline]
     pub(super) fn free_slot(&mut self) -> Option<NonNull<u8>> {
-        let after = (self.next + 1) & self.ring.mask;
-        if after == self.consumed {
-            // Acquire pairs with the kernel's release of the slots it is done with: what we write
-            // there cannot become visible before it stopped reading.
-            self.consumed = self.ring.consumer_index().load(Ordering::Acquire) & self.ring.mask;
-            if after == self.consumed {
-                return None;
-            }
-        }
-        Some(self.ring.slot(self.next))
+        let free = self.cursor.free(self.ring.consumer_index())?;
+        Some(self.ring.slot(free))
     }
 
     /// Takes the slot that [`Producer::free_slot`] gave.
     #[inline]
     pub(super) fn advance(&mut self) {
-        self.next = (self.next + 1) & self.ring.mask;
+        self.cursor.advance();
     }
 
     /// Whether slots were filled that the kernel was not told of.
     #[inline]
     pub(super) fn has_unpublished(&self) -> bool {
-        self.next != self.published
+        self.cursor.has_unpublished()
     }
 
     /// Hands the filled slots to the kernel.
     #[inline]
     pub(super) fn publish(&mut self) {
-        // Release: the elements are in memory before the index that covers them. On x86-64 an
-        // ordinary store, on aarch64 `stlr`; the kernel loads with acquire.
-        self.ring
-            .producer_index()
-            .store(self.next, Ordering::Release);
-        self.published = self.next;
+        self.cursor.publish(self.ring.producer_index());
     }
 
     /// Forgets the filled slots that were not published.
     pub(super) fn discard(&mut self) {
-        self.next = self.published;
+        self.cursor.discard();
     }
 }
 
@@ -181,14 +159,14 @@ impl Producer {
 #[derive(Debug)]
 pub(super) struct Consumer {
     ring: Ring,
-    next: u32,
+    cursor: ConsumerCursor,
 }
 
 impl Consumer {
     pub(super) fn new(mapping: Arc<Mapping>, least_slot_size: usize) -> Result<Self, BadRing> {
         let ring = Ring::new(mapping, least_slot_size)?;
-        let next = ring.consumer_index().load(Ordering::Relaxed) & ring.mask;
-        Ok(Self { ring, next })
+        let cursor = ConsumerCursor::new(ring.mask, ring.consumer_index());
+        Ok(Self { ring, cursor })
     }
 
     /// How many elements fit the ring.
@@ -204,21 +182,11 @@ impl Consumer {
         limit: usize,
         mut take: impl FnMut(usize, NonNull<u8>),
     ) -> usize {
-        // Acquire pairs with the kernel's release: the elements are in memory before the index
-        // that covers them. Masked at once, so that no value leads outside the ring.
-        let produced = self.ring.producer_index().load(Ordering::Acquire) & self.ring.mask;
-        let mut taken = 0;
-        while taken < limit && self.next != produced {
-            take(taken, self.ring.slot(self.next));
-            self.next = (self.next + 1) & self.ring.mask;
-            taken += 1;
-        }
-        if taken > 0 {
-            // Release: the elements are copied out before the kernel may overwrite them.
-            self.ring
-                .consumer_index()
-                .store(self.next, Ordering::Release);
-        }
-        taken
+        let ring = &self.ring;
+        let (produced, consumed) = (ring.producer_index(), ring.consumer_index());
+        self.cursor
+            .drain(produced, consumed, limit, |number, slot| {
+                take(number, ring.slot(slot));
+            })
     }
 }

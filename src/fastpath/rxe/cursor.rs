@@ -1,0 +1,134 @@
+//! Where each side of a ring stands, and the order in which the two tell each other.
+//!
+//! Apart from the memory that the ring is in: the tests let a model checker go through all orders
+//! in which the steps of both sides can follow each other.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// An index that the two sides share: in a ring's header, or the model checker's.
+pub(super) trait Index {
+    fn load(&self, order: Ordering) -> u32;
+    fn store(&self, value: u32, order: Ordering);
+}
+
+impl Index for AtomicU32 {
+    #[inline]
+    fn load(&self, order: Ordering) -> u32 {
+        AtomicU32::load(self, order)
+    }
+
+    #[inline]
+    fn store(&self, value: u32, order: Ordering) {
+        AtomicU32::store(self, value, order);
+    }
+}
+
+/// Where the side that fills a ring stands.
+#[derive(Debug)]
+pub(super) struct ProducerCursor {
+    mask: u32,
+    /// The next slot to fill.
+    next: u32,
+    /// What the other side was told of: `next` as of the last publication.
+    published: u32,
+    /// The other side's index as last seen; the free slots up to it need no look at shared memory.
+    consumed: u32,
+}
+
+impl ProducerCursor {
+    /// Begins where the shared indices stand; `mask` is the number of slots less one.
+    pub(super) fn new(mask: u32, producer: &impl Index, consumer: &impl Index) -> Self {
+        let next = producer.load(Ordering::Relaxed) & mask;
+        Self {
+            mask,
+            next,
+            published: next,
+            // Acquire as in `free`: the other side may be at work already.
+            consumed: consumer.load(Ordering::Acquire) & mask,
+        }
+    }
+
+    /// The next slot, if one is free.
+    #[inline]
+    pub(super) fn free(&mut self, consumer: &impl Index) -> Option<u32> {
+        let after = (self.next + 1) & self.mask;
+        if after == self.consumed {
+            // Acquire pairs with the other side's release of the slots it is done with: what we
+            // write there cannot become visible before it stopped reading.
+            self.consumed = consumer.load(Ordering::Acquire) & self.mask;
+            if after == self.consumed {
+                return None;
+            }
+        }
+        Some(self.next)
+    }
+
+    /// Takes the slot that [`ProducerCursor::free`] gave.
+    #[inline]
+    pub(super) fn advance(&mut self) {
+        self.next = (self.next + 1) & self.mask;
+    }
+
+    /// Whether slots were taken that the other side was not told of.
+    #[inline]
+    pub(super) fn has_unpublished(&self) -> bool {
+        self.next != self.published
+    }
+
+    /// Hands the slots that were taken to the other side.
+    #[inline]
+    pub(super) fn publish(&mut self, producer: &impl Index) {
+        // Release: the elements are in memory before the index that covers them. On x86-64 an
+        // ordinary store, on aarch64 `stlr`; the other side loads with acquire.
+        producer.store(self.next, Ordering::Release);
+        self.published = self.next;
+    }
+
+    /// Forgets the slots that were taken and not published.
+    pub(super) fn discard(&mut self) {
+        self.next = self.published;
+    }
+}
+
+/// Where the side that empties a ring stands.
+#[derive(Debug)]
+pub(super) struct ConsumerCursor {
+    mask: u32,
+    next: u32,
+}
+
+impl ConsumerCursor {
+    /// Begins where the shared index stands; `mask` is the number of slots less one.
+    pub(super) fn new(mask: u32, consumer: &impl Index) -> Self {
+        Self {
+            mask,
+            next: consumer.load(Ordering::Relaxed) & mask,
+        }
+    }
+
+    /// Calls `take` with each full slot in order, at most `limit` of them, then gives them back to
+    /// the other side. Returns how many there were.
+    #[inline]
+    pub(super) fn drain(
+        &mut self,
+        producer: &impl Index,
+        consumer: &impl Index,
+        limit: usize,
+        mut take: impl FnMut(usize, u32),
+    ) -> usize {
+        // Acquire pairs with the other side's release: the elements are in memory before the index
+        // that covers them. Masked at once, so that no value leads outside the ring.
+        let produced = producer.load(Ordering::Acquire) & self.mask;
+        let mut taken = 0;
+        while taken < limit && self.next != produced {
+            take(taken, self.next);
+            self.next = (self.next + 1) & self.mask;
+            taken += 1;
+        }
+        if taken > 0 {
+            // Release: the elements are copied out before the other side may overwrite them.
+            consumer.store(self.next, Ordering::Release);
+        }
+        taken
+    }
+}
