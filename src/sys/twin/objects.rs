@@ -223,6 +223,16 @@ impl Objects {
         })
     }
 
+    /// Whether a memory window is open through a queue pair.
+    pub(super) fn is_used_by_windows(&self, qp: ObjectId) -> bool {
+        self.all.values().any(|object| match object {
+            Object::Mw(window) => {
+                matches!(&window.binding, Some(bound) if bound.only_for == Some(qp))
+            }
+            _ => false,
+        })
+    }
+
     /// Whether a memory window is bound to a region.
     pub(super) fn has_windows(&self, region: ObjectId) -> bool {
         self.all.values().any(|object| match object {

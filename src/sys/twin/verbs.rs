@@ -217,6 +217,10 @@ impl World {
         if self.objects.has_windows(id) {
             return Err(libc::EINVAL);
         }
+        if self.objects.is_used_by_windows(id) {
+            self.violation("a queue pair is destroyed before a window that is open through it");
+            return Err(libc::ETIMEDOUT);
+        }
         self.remove_object(id);
         match (events, object) {
             (Some(counts), ioctl::object::CQ) => Answers(attrs).put(1, &counts),
