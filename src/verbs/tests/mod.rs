@@ -3,11 +3,13 @@
 mod async_events;
 mod datagrams;
 mod lifetimes;
+mod lists;
 mod refusals;
 mod requests;
 mod shared_queues;
 mod types;
 mod waiting;
+mod windows;
 
 use std::sync::Arc;
 
