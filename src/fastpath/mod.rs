@@ -14,6 +14,7 @@ mod provider;
 mod qp_type;
 mod queues;
 mod request;
+mod resize;
 mod rxe;
 mod siw;
 
@@ -24,3 +25,4 @@ pub use qp_type::QpType;
 pub(crate) use queues::{CompletionQueue, RecvQueue, SendQueue};
 pub(crate) use request::{Datagram, Flush, Operation, Payload, Request, WindowBind};
 pub use request::{FlushPlacement, PostError, RemoteAddress, Segment, SendFlags};
+pub(crate) use resize::{CqResize, SrqResize};

@@ -189,7 +189,7 @@ impl CqSetup {
     /// Maps the queue.
     pub(crate) fn queue(&self, context: &Context) -> Result<CompletionQueue> {
         match self {
-            Self::Rxe(answer) => rxe::map_cq(answer, context).map(CompletionQueue::Rxe),
+            Self::Rxe(answer) => rxe::map_cq(answer.mi, context).map(CompletionQueue::Rxe),
             Self::Siw(answer) => siw::map_cq(answer, context).map(CompletionQueue::Siw),
         }
     }
@@ -221,7 +221,7 @@ impl SrqSetup {
     /// Maps the queue, whose receives have up to `max_segments` segments.
     pub(crate) fn queue(&self, context: &Context, max_segments: u32) -> Result<RecvQueue> {
         match self {
-            Self::Rxe(answer) => rxe::map_srq(answer, context, max_segments).map(RecvQueue::Rxe),
+            Self::Rxe(answer) => rxe::map_srq(answer.mi, context, max_segments).map(RecvQueue::Rxe),
             Self::Siw(answer) => siw::map_srq(answer, context, max_segments).map(RecvQueue::Siw),
         }
     }

@@ -384,6 +384,7 @@ impl<'b, 'q, 'w> BindBuilder<'b, 'q, 'w> {
     /// `MW_BIND`, [`PostError::WindowAccess`], [`PostError::WindowDestroyed`], [`PostError::WindowOfType1`] where the last byte of
     /// the key was chosen for such a window. The batch stays as it was, and the window has its key
     /// still.
+    #[doc(alias = "ibv_inc_rkey")]
     #[inline]
     pub fn to(
         self,

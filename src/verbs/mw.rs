@@ -253,7 +253,6 @@ impl Mw {
         }
     }
 
-    #[doc(alias = "ibv_inc_rkey")]
     fn next_rkey(&self, key_byte: Option<u8>) -> Result<u32, PostError> {
         let last = match (key_byte, self.mw_type) {
             (Some(_), MwType::One) => return Err(PostError::WindowOfType1),

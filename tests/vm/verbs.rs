@@ -2,9 +2,11 @@
 
 mod async_events;
 mod datagrams;
+mod depths;
 mod failures;
 mod flushes;
 mod lists;
+mod memory;
 mod memory_flush;
 mod multicast;
 mod queries;
@@ -27,10 +29,12 @@ pub fn tests() -> Vec<Test> {
     [
         async_events::tests(),
         datagrams::tests(),
+        depths::tests(),
         failures::tests(),
         flushes::tests(),
         lists::tests(),
         memory_flush::tests(),
+        memory::tests(),
         multicast::tests(),
         queries::tests(),
         requests::tests(),

@@ -84,6 +84,12 @@ impl ProducerCursor {
         self.published = self.next;
     }
 
+    /// How many published elements the other side has not taken yet.
+    pub(super) fn waiting(&self, consumer: &impl Index) -> u32 {
+        let consumed = consumer.load(Ordering::Acquire);
+        self.published.wrapping_sub(consumed) & self.mask
+    }
+
     /// Forgets the slots that were taken and not published.
     pub(super) fn discard(&mut self) {
         self.next = self.published;
@@ -116,19 +122,48 @@ impl ConsumerCursor {
         limit: usize,
         mut take: impl FnMut(usize, u32),
     ) -> usize {
-        // Acquire pairs with the other side's release: the elements are in memory before the index
-        // that covers them. Masked at once, so that no value leads outside the ring.
-        let produced = producer.load(Ordering::Acquire) & self.mask;
+        let produced = self.produced(producer);
         let mut taken = 0;
-        while taken < limit && self.next != produced {
-            take(taken, self.next);
-            self.next = (self.next + 1) & self.mask;
+        while taken < limit
+            && let Some(slot) = self.next_before(produced)
+        {
+            take(taken, slot);
             taken += 1;
         }
         if taken > 0 {
-            // Release: the elements are copied out before the other side may overwrite them.
-            consumer.store(self.next, Ordering::Release);
+            self.give_back(consumer);
         }
         taken
+    }
+
+    /// How far the other side has come.
+    #[inline]
+    pub(super) fn produced(&self, producer: &impl Index) -> u32 {
+        // Acquire pairs with the other side's release: the elements are in memory before the index
+        // that covers them. Masked at once, so that no value leads outside the ring.
+        producer.load(Ordering::Acquire) & self.mask
+    }
+
+    /// How many elements there are.
+    pub(super) fn waiting(&self, producer: &impl Index) -> u32 {
+        self.produced(producer).wrapping_sub(self.next) & self.mask
+    }
+
+    /// The next full slot, if it lies before `produced`, which [`ConsumerCursor::produced`] said.
+    #[inline]
+    pub(super) fn next_before(&mut self, produced: u32) -> Option<u32> {
+        if self.next == produced {
+            return None;
+        }
+        let slot = self.next;
+        self.next = (slot + 1) & self.mask;
+        Some(slot)
+    }
+
+    /// Gives the slots that were taken to the other side.
+    #[inline]
+    pub(super) fn give_back(&self, consumer: &impl Index) {
+        // Release: the elements are copied out before the other side may overwrite them.
+        consumer.store(self.next, Ordering::Release);
     }
 }

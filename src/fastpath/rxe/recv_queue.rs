@@ -32,6 +32,11 @@ impl RecvQueue {
         self.ring.depth()
     }
 
+    /// How many receives no message has come for yet.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.ring.waiting()
+    }
+
     /// Puts a receive into the ring, without telling the kernel.
     #[inline]
     pub(crate) fn push(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {

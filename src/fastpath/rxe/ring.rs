@@ -149,6 +149,11 @@ impl Producer {
         self.cursor.publish(self.ring.producer_index());
     }
 
+    /// How many published elements the kernel has not taken yet.
+    pub(super) fn waiting(&self) -> u32 {
+        self.cursor.waiting(self.ring.consumer_index())
+    }
+
     /// Forgets the filled slots that were not published.
     pub(super) fn discard(&mut self) {
         self.cursor.discard();
@@ -188,5 +193,30 @@ impl Consumer {
             .drain(produced, consumed, limit, |number, slot| {
                 take(number, ring.slot(slot));
             })
+    }
+
+    /// How far the kernel has come.
+    #[inline]
+    pub(super) fn produced(&self) -> u32 {
+        self.cursor.produced(self.ring.producer_index())
+    }
+
+    /// How many elements there are.
+    pub(super) fn waiting(&self) -> u32 {
+        self.cursor.waiting(self.ring.producer_index())
+    }
+
+    /// The next full slot, if it lies before `produced`, which [`Consumer::produced`] said. It is
+    /// the caller's until [`Consumer::give_back`].
+    #[inline]
+    pub(super) fn next_before(&mut self, produced: u32) -> Option<NonNull<u8>> {
+        let next = self.cursor.next_before(produced)?;
+        Some(self.ring.slot(next))
+    }
+
+    /// Gives the slots that were taken one by one to the kernel.
+    #[inline]
+    pub(super) fn give_back(&mut self) {
+        self.cursor.give_back(self.ring.consumer_index());
     }
 }

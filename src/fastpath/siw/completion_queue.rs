@@ -70,6 +70,19 @@ impl CompletionQueue {
         taken
     }
 
+    /// Where completions end at the latest: each slot is looked at once.
+    #[inline]
+    pub(crate) fn end(&self) -> u32 {
+        self.next.wrapping_add(self.depth())
+    }
+
+    /// Takes the next completion before `end`. Its slot is the kernel's again at once.
+    #[inline]
+    pub(crate) fn next_before(&mut self, end: u32) -> Option<Completion> {
+        let mut entry = [Completion::default()];
+        (self.next != end && self.poll(&mut entry) == 1).then_some(entry[0])
+    }
+
     /// Asks for an event at the next completion. There is no asking for solicited ones only: the
     /// kernel does not tell those apart when it receives, and would never raise the event.
     pub(crate) fn arm(&self) {

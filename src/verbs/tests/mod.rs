@@ -2,8 +2,10 @@
 
 mod async_events;
 mod datagrams;
+mod depths;
 mod lifetimes;
 mod lists;
+mod memory;
 mod refusals;
 mod requests;
 mod shared_queues;

@@ -8,6 +8,7 @@ use crate::fastpath::{
     Completion, CompletionStatus, FlushPlacement, Opcode, PostError, RemoteAddress,
 };
 use crate::sys::twin::{Twin, TwinDevice};
+use crate::verbs::mr::Range;
 use crate::verbs::{Access, Batch, Buffer, Mr, Mw, MwType, Pd, QpAttr};
 
 const BINDABLE: Access = Access::LOCAL_WRITE.union(Access::MW_BIND);
@@ -259,7 +260,7 @@ fn a_region_with_windows_says_why_it_cannot_go() {
     let (mut one, other) = ends(&twin);
     let mut window = one.pd.alloc_mw(MwType::One).unwrap();
     let address = one.buffer.remote().address;
-    let region = Mr::register(&one.pd, address, 64, BINDABLE, None).unwrap();
+    let region = Mr::register(&one.pd, Range::of(address, 64), BINDABLE, None).unwrap();
     let mut batch = one.qp.send_half().batch();
     batch
         .bind_window(1, &mut window)
