@@ -57,8 +57,8 @@ pub use device::{
 pub use endpoint::{Connection, Connector, Incoming, Listener, Prepared, Queues, Settings, SyncId};
 pub use error::{Error, ErrorKind, Result};
 pub use fastpath::{
-    Completion, CompletionStatus, Failure, FlushPlacement, GRH_LENGTH, Opcode, PostError, QpType,
-    RemoteAddress, Segment, SendFlags, Success,
+    Completion, CompletionStatus, Failure, FlushPlacement, GRH_LENGTH, Opcode, PostError, QpFlags,
+    QpType, RemoteAddress, Segment, SendFlags, Success,
 };
 pub use verbs::{
     Access, AddressHandle, AtomicBuilder, AtomicWriteBuilder, Batch, BindBuilder, Buffer,

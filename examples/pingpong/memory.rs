@@ -21,9 +21,9 @@ pub struct Memory {
 
 impl Memory {
     /// Room for messages of `size` bytes, with `header` bytes in front of each that is received.
-    pub fn new(pd: &Pd, header: usize, size: u32) -> Result<Self> {
+    pub fn new(pd: &Pd, header: usize, size: u32, access: Access) -> Result<Self> {
         let size = usize::try_from(size)?;
-        let mut buffer = pd.alloc(header + size, Access::LOCAL_WRITE)?;
+        let mut buffer = pd.alloc(header + size, access)?;
         buffer.write(0, &vec![FILLING; header + size])?;
         let page = sysconf(SysconfVar::PAGE_SIZE)?.ok_or("the system has no page size")?;
         Ok(Self {

@@ -1,6 +1,6 @@
 //! One connected queue pair on each side, for `rc_pingpong` and `uc_pingpong`.
 
-use rdmacm::{Mtu, Qp, QpAttr, QpType, Segment};
+use rdmacm::{Access, Mtu, Qp, QpAttr, QpType, Segment};
 
 use crate::args::Options;
 use crate::connection::{self, ConnectionOptions};
@@ -13,11 +13,16 @@ use crate::wire::Address;
 /// Bytes of a message unless told otherwise.
 const DEFAULT_SIZE: u32 = 4096;
 
-/// Plays with a queue pair of this type.
-pub fn run(qp_type: QpType, options: &Options, connection: &ConnectionOptions) -> Result<()> {
-    let port = Port::open(options)?;
+/// Plays with a queue pair of this type, and a message in memory with this access.
+pub fn run(
+    qp_type: QpType,
+    port: &Port,
+    access: Access,
+    options: &Options,
+    connection: &ConnectionOptions,
+) -> Result<()> {
     let pd = port.context().alloc_pd()?;
-    let memory = Memory::new(&pd, 0, options.size.unwrap_or(DEFAULT_SIZE))?;
+    let memory = Memory::new(&pd, 0, options.size.unwrap_or(DEFAULT_SIZE), access)?;
     // All receives may be completed, and the one send.
     let cq = port.completion_queue(options.depth.saturating_add(1), options.sleep)?;
     let qp = pd.create_qp(
@@ -28,13 +33,13 @@ pub fn run(qp_type: QpType, options: &Options, connection: &ConnectionOptions) -
             .max_send_wr(1)
             .max_recv_wr(options.depth),
     )?;
-    connection::prepare(&qp, &port)?;
+    connection::prepare(&qp, port)?;
     let player = Pair {
         qp,
-        port: &port,
+        port,
         mtu: connection.mtu,
     };
-    play(options, &port, cq, memory, player)
+    play(options, port, cq, memory, player)
 }
 
 struct Pair<'a> {

@@ -26,6 +26,7 @@ mod connection;
 mod game;
 mod meeting;
 mod memory;
+mod on_demand;
 mod pair;
 mod port;
 mod report;
@@ -34,8 +35,10 @@ mod wire;
 use std::process::ExitCode;
 
 use clap::Parser;
-use rdmacm::QpType;
+use rdmacm::{OdpOperations, QpType};
 
+use on_demand::OnDemandOption;
+use port::Port;
 use report::Result;
 
 /// Sends a message to and fro over a reliable connection, and tells how fast that is.
@@ -53,15 +56,14 @@ struct Args {
     #[command(flatten)]
     connection: connection::ConnectionOptions,
 
-    /// Memory on demand: refused, this crate registers pinned memory only
-    #[arg(short, long)]
-    odp: bool,
+    #[command(flatten)]
+    on_demand: OnDemandOption,
 
-    /// All of the memory on demand: refused
+    /// All memory of the program on demand: refused, this crate registers it piece by piece
     #[arg(short = 'O', long)]
     iodp: bool,
 
-    /// Fetch memory on demand beforehand: refused
+    /// Have memory on demand fetched beforehand: refused, this crate does not ask for it
     #[arg(short = 'P', long)]
     prefetch: bool,
 
@@ -89,16 +91,30 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<()> {
     args.refuse_what_is_not_there()?;
-    pair::run(QpType::Rc, &args.options, &args.connection)
+    let Args {
+        options,
+        connection,
+        ..
+    } = args;
+    let port = Port::open(options)?;
+    let operations = OdpOperations::SEND | OdpOperations::RECV;
+    let access = args.on_demand.access(port.context(), operations)?;
+    pair::run(QpType::Rc, &port, access, options, connection)
 }
 
 impl Args {
     fn refuse_what_is_not_there(&self) -> Result<()> {
-        let on_demand = "this crate registers pinned memory only, none on demand";
         let refusals = [
-            (self.odp, "-o", on_demand),
-            (self.iodp, "-O", on_demand),
-            (self.prefetch, "-P", on_demand),
+            (
+                self.iodp,
+                "-O",
+                "this crate registers memory piece by piece, never all of it at once",
+            ),
+            (
+                self.prefetch,
+                "-P",
+                "this crate does not have memory fetched beforehand (ibv_advise_mr)",
+            ),
             (
                 self.ts,
                 "-t",
@@ -138,12 +154,12 @@ mod tests {
 
     #[test]
     fn what_the_crate_does_not_have_is_refused_with_the_option() {
-        for option in ["-o", "-O", "-P", "-t", "-j", "-U"] {
+        for option in ["-O", "-P", "-t", "-j", "-U"] {
             let args = parse(option).expect("an option of the C program");
             let error = args.refuse_what_is_not_there().unwrap_err().to_string();
             assert!(error.starts_with(&format!("{option}: ")), "{error}");
         }
-        for line in ["", "-N", "--new_send -m 2048 -ec 10.10.0.1"] {
+        for line in ["", "-o", "-N", "--new_send -m 2048 -ec 10.10.0.1"] {
             let args = parse(line).expect("options of the C program");
             args.refuse_what_is_not_there().expect(line);
         }

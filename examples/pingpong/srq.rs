@@ -17,6 +17,7 @@ mod connection;
 mod game;
 mod meeting;
 mod memory;
+mod on_demand;
 mod port;
 mod report;
 mod wire;
@@ -24,12 +25,13 @@ mod wire;
 use std::process::ExitCode;
 
 use clap::Parser;
-use rdmacm::{Mtu, Pd, Qp, QpAttr, Result as CrateResult, Segment, Srq, SrqAttr};
+use rdmacm::{Mtu, OdpOperations, Pd, Qp, QpAttr, Result as CrateResult, Segment, Srq, SrqAttr};
 
 use args::{Options, number};
 use connection::ConnectionOptions;
 use game::{Players, play};
 use memory::Memory;
+use on_demand::OnDemandOption;
 use port::Port;
 use report::Result;
 use wire::Address;
@@ -59,9 +61,8 @@ struct Args {
     #[arg(short = 'q', long = "num-qp", value_name = "NUMBER", default_value = "16", value_parser = number::<u32>(1..=ADDRESSES as u32 - 1))]
     queue_pairs: u32,
 
-    /// Memory on demand: refused, this crate registers pinned memory only
-    #[arg(short, long)]
-    odp: bool,
+    #[command(flatten)]
+    on_demand: OnDemandOption,
 }
 
 fn main() -> ExitCode {
@@ -74,7 +75,9 @@ fn run(args: &Args) -> Result<()> {
     let (options, count) = (&args.options, args.queue_pairs);
     let port = Port::open(options)?;
     let pd = port.context().alloc_pd()?;
-    let memory = Memory::new(&pd, 0, options.size.unwrap_or(DEFAULT_SIZE))?;
+    let operations = OdpOperations::SEND | OdpOperations::SRQ_RECV;
+    let access = args.on_demand.access(port.context(), operations)?;
+    let memory = Memory::new(&pd, 0, options.size.unwrap_or(DEFAULT_SIZE), access)?;
     // All receives may be completed, and a send of each queue pair.
     let cq = port.completion_queue(options.depth.saturating_add(count), options.sleep)?;
     let srq = pd.create_srq(&SrqAttr {
@@ -105,9 +108,6 @@ fn create(pd: &Pd, attr: &QpAttr<'_>, count: u32) -> CrateResult<Vec<Qp>> {
 
 impl Args {
     fn check(&self) -> Result<()> {
-        if self.odp {
-            return Err("-o: this crate registers pinned memory only, none on demand".into());
-        }
         let (receives, count) = (self.options.depth, self.queue_pairs);
         if count > receives {
             return Err(format!(
@@ -173,7 +173,6 @@ mod tests {
         assert!(parse("-q 4 -r 4").unwrap().check().is_ok());
         let error = parse("-q 5 -r 4").unwrap().check().unwrap_err().to_string();
         assert!(error.contains("(-r)") && error.contains("(-q)"), "{error}");
-        assert!(parse("-o").unwrap().check().is_err());
     }
 
     #[test]

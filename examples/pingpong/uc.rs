@@ -23,7 +23,10 @@ mod wire;
 use std::process::ExitCode;
 
 use clap::Parser;
-use rdmacm::QpType;
+use rdmacm::{Access, QpType};
+
+use port::Port;
+use report::Result;
 
 /// Sends a message to and fro over an unreliable connection, and tells how fast that is.
 #[derive(Debug, Parser)]
@@ -42,11 +45,17 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    let args = Args::parse();
+    report::end("uc_pingpong", run(&args))
+}
+
+fn run(args: &Args) -> Result<()> {
     let Args {
         options,
         connection,
-    } = Args::parse();
-    report::end("uc_pingpong", pair::run(QpType::Uc, &options, &connection))
+    } = args;
+    let port = Port::open(options)?;
+    pair::run(QpType::Uc, &port, Access::LOCAL_WRITE, options, connection)
 }
 
 #[cfg(test)]

@@ -27,7 +27,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use rdmacm::{
-    AddressHandle, Destination, GRH_LENGTH, Pd, Qp, QpAttr, QpModify, QpState, QpType, Segment,
+    Access, AddressHandle, Destination, GRH_LENGTH, Pd, Qp, QpAttr, QpModify, QpState, QpType,
+    Segment,
 };
 
 use args::Options;
@@ -74,7 +75,7 @@ fn run(options: &Options) -> Result<()> {
         );
     }
     let pd = port.context().alloc_pd()?;
-    let memory = Memory::new(&pd, GRH_LENGTH, size)?;
+    let memory = Memory::new(&pd, GRH_LENGTH, size, Access::LOCAL_WRITE)?;
     // All receives may be completed, and the one send.
     let cq = port.completion_queue(options.depth.saturating_add(1), options.sleep)?;
     let qp = pd.create_qp(

@@ -16,6 +16,9 @@ use crate::sys::{Attr, Value};
 /// An event of a queue names it by its token. Tokens are never used again, so that an event of a
 /// queue that is gone names nothing.
 ///
+/// An event is a plain value. Dropping it is all the acknowledgement that there is: destroying a
+/// queue waits for nobody.
+///
 /// What a device reports depends on its driver. rxe reports completion queues that overflow, limits
 /// of shared receive queues, ports and GIDs; on Linux 6.12, but not on 6.1, also
 /// [`LastWqeReached`](Self::LastWqeReached); and on 7.x

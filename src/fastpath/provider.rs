@@ -12,7 +12,7 @@ use rdmacm_kernel_abi::{rxe as rxe_abi, siw as siw_abi};
 use zerocopy::IntoBytes;
 
 use super::queues::{CompletionQueue, RecvQueue, SendQueue};
-use super::{QpType, rxe, siw};
+use super::{QpFlags, QpType, rxe, siw};
 use crate::device::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::Mapping;
@@ -55,6 +55,21 @@ impl Provider {
         match self {
             Self::Rxe => true,
             Self::Siw => qp_type == QpType::Rc,
+        }
+    }
+
+    /// The fewest requests that the queue of a queue pair which can send is made for.
+    pub(crate) fn least_sends(self) -> u32 {
+        match self {
+            Self::Rxe => 0,
+            Self::Siw => 1,
+        }
+    }
+
+    /// What can be special about queue pairs of the driver.
+    pub(crate) fn qp_flags(self) -> QpFlags {
+        match self {
+            Self::Rxe | Self::Siw => QpFlags::empty(),
         }
     }
 

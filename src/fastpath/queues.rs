@@ -19,6 +19,14 @@ impl SendQueue {
         }
     }
 
+    /// Whether a request that is posted after the end of the connection comes back as flushed.
+    pub(crate) fn flushes_late_requests(&self) -> bool {
+        match self {
+            Self::Rxe(_) => true,
+            Self::Siw(_) => false,
+        }
+    }
+
     /// Builds a request in the queue, without telling the kernel.
     #[inline]
     pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {

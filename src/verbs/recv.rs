@@ -36,7 +36,7 @@ impl RecvHalf {
     ///
     /// A full queue and more segments than the queue pair was made for; the queue stays as it was.
     /// [`PostError::SharedReceiveQueue`] where the receives are those of a
-    /// [shared receive queue](crate::Srq::post).
+    /// [shared receive queue](crate::Srq::post), [`PostError::NoQueue`] where there are none.
     #[doc(alias("ibv_post_recv", "rdma_post_recv", "rdma_post_recvv"))]
     #[inline]
     pub fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
@@ -77,8 +77,10 @@ impl RecvHalf {
         if self.entry.state() == QpEntry::DESTROYED {
             return Err(PostError::Destroyed);
         }
-        let qp_type = self.qp_type;
-        self.queue.as_mut().ok_or_else(|| without_queue(qp_type))
+        let (qp_type, entry) = (self.qp_type, &self.entry);
+        self.queue
+            .as_mut()
+            .ok_or_else(|| without_queue(qp_type, entry.has_srq()))
     }
 
     /// Whether the queue pair was destroyed: nothing completes any more.
@@ -99,9 +101,10 @@ impl RecvHalf {
 
 /// Why receives cannot be posted to a queue pair that has no queue for them.
 #[cold]
-fn without_queue(qp_type: QpType) -> PostError {
+fn without_queue(qp_type: QpType, has_srq: bool) -> PostError {
     match qp_type.has_receive_queue() {
-        true => PostError::SharedReceiveQueue,
+        true if has_srq => PostError::SharedReceiveQueue,
+        true => PostError::NoQueue,
         false => PostError::WrongQpType { qp_type },
     }
 }

@@ -112,9 +112,16 @@ impl SendHalf {
     pub(super) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         match &mut self.queue {
             Some(queue) => queue.push(request),
-            None => Err(PostError::WrongQpType {
-                qp_type: self.qp_type,
-            }),
+            None => Err(self.without_queue()),
+        }
+    }
+
+    #[cold]
+    fn without_queue(&self) -> PostError {
+        let qp_type = self.qp_type;
+        match qp_type.has_send_queue() {
+            true => PostError::NoQueue,
+            false => PostError::WrongQpType { qp_type },
         }
     }
 
@@ -149,6 +156,15 @@ impl SendHalf {
             _ if self.entry.is_inherited() => Err(PostError::Inherited),
             QpEntry::DESTROYED => Err(PostError::Destroyed),
             state if state < uverbs::QpState::RTS.0 => Err(PostError::NotConnected),
+            state if state > uverbs::QpState::RTS.0 => self.check_flushes(),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn check_flushes(&self) -> Result<(), PostError> {
+        match &self.queue {
+            Some(queue) if !queue.flushes_late_requests() => Err(PostError::Disconnected),
             _ => Ok(()),
         }
     }

@@ -338,6 +338,18 @@ impl Twin {
         (world.loose_rings.len() - 1, info)
     }
 
+    /// Makes zeroed memory that belongs to no object, for the holder of a device's file to map. Returns
+    /// where to map it.
+    pub(crate) fn new_pages(&self, fd: BorrowedFd<'_>, length: usize) -> u64 {
+        let world = &mut *self.world();
+        let file = world.files.find(fd).expect("the file is open");
+        let (pages, _) = world
+            .memory
+            .offer(file, length)
+            .expect("the heap has memory");
+        pages.offset()
+    }
+
     /// Takes the next element out of such a ring: the bytes of its slot.
     pub(crate) fn take(&self, ring: usize) -> Option<Vec<u8>> {
         let world = &mut *self.world();

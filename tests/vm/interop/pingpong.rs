@@ -21,6 +21,9 @@ pub fn tests() -> Vec<Test> {
         ud_pingpong_sleeping: 200 s,
         srq_pingpong_polling: 200 s,
         srq_pingpong_sleeping: 200 s,
+        rc_pingpong_with_memory_on_demand: 200 s,
+        srq_pingpong_with_memory_on_demand: 200 s,
+        memory_on_demand_is_refused_where_there_is_none: 60 s,
         data_that_was_not_marked_is_noticed: 60 s,
         a_peer_without_a_gid_is_told_so: 60 s,
         other_numbers_of_queue_pairs_are_noticed: 60 s,
@@ -220,6 +223,52 @@ fn srq_pingpong_sleeping() -> TestResult {
         queue_pairs: 5,
     };
     game.run()
+}
+
+fn has_memory_on_demand() -> Result<bool, Box<dyn Error>> {
+    let device = rdmacm::devices()?.into_iter().next().ok_or("no device")?;
+    Ok(device.open()?.attr()?.on_demand_paging().is_supported)
+}
+
+/// Runs a game with memory on demand, where there is such.
+fn run_on_demand(game: &Game) -> TestResult {
+    match has_memory_on_demand()? {
+        true => game.run(),
+        false => Ok(Outcome::Skip("rxe of this kernel has none".to_owned())),
+    }
+}
+
+fn rc_pingpong_with_memory_on_demand() -> TestResult {
+    run_on_demand(&Game {
+        program: "rc_pingpong",
+        port: 18613,
+        args: &["-o", "-e", "-s", "20000"],
+        size: 20000,
+        queue_pairs: 1,
+    })
+}
+
+fn srq_pingpong_with_memory_on_demand() -> TestResult {
+    run_on_demand(&Game {
+        program: "srq_pingpong",
+        port: 18614,
+        args: &["-o", "-e"],
+        size: 4096,
+        queue_pairs: 16,
+    })
+}
+
+fn memory_on_demand_is_refused_where_there_is_none() -> TestResult {
+    if has_memory_on_demand()? {
+        return Ok(Outcome::Skip("rxe of this kernel has it".to_owned()));
+    }
+    for program in ["rc_pingpong", "srq_pingpong"] {
+        let path = path(Maker::Rust, program);
+        let ended = Program::start(&path, &["-o", "-g", "1"])?.wait(PATIENCE)?;
+        assert!(!ended.status.success(), "{ended}");
+        assert!(ended.errors.contains("-o: rxe0"), "{ended}");
+    }
+    Ok(Outcome::Pass)
 }
 
 /// Runs our program on both sides, with other options on each. Returns how server and client ended.
