@@ -273,6 +273,9 @@ pub enum PostError {
     NoFlush,
     /// The memory window was destroyed together with the queue pair that it was last bound through.
     WindowDestroyed,
+    /// The memory window was not bound since it was made or last invalidated: there is nothing to
+    /// close. rxe must not be asked to, since its kernel crashes then.
+    WindowClosed,
     /// The memory window or the region was made in another protection domain than the queue pair.
     ForeignWindow,
     /// The range of a memory window has no bytes, or reaches beyond the region.
@@ -394,6 +397,9 @@ impl fmt::Display for PostError {
                 "the memory window was destroyed with the queue pair that it was bound through; \
                  make a new one",
             ),
+            Self::WindowClosed => f.write_str(
+                "the memory window was not bound since it was made or last invalidated",
+            ),
             Self::ForeignWindow => f.write_str(
                 "the memory window or its region is of another protection domain than the queue \
                  pair",
@@ -474,6 +480,7 @@ impl From<PostError> for Error {
             | PostError::ForeignWindow
             | PostError::WindowRange { .. }
             | PostError::NoWindowsInRegion
+            | PostError::WindowClosed
             | PostError::WindowAccess
             | PostError::WindowOfType1
             | PostError::WindowOfType2

@@ -453,14 +453,16 @@ impl InvalidateBuilder<'_, '_, '_> {
     /// # Errors
     ///
     /// A full queue, a queue pair that is not RC; [`PostError::WindowOfType1`] for such a window,
-    /// [`PostError::ForeignWindow`] for one of another protection domain, [`PostError::WindowDestroyed`].
+    /// [`PostError::ForeignWindow`] for one of another protection domain, [`PostError::WindowDestroyed`],
+    /// and [`PostError::WindowClosed`] for one that was not bound since it was made or invalidated.
     /// The batch stays as it was.
     #[inline]
     pub fn add(self) -> Result<(), PostError> {
         if self.window.mw_type() == MwType::One {
             return Err(PostError::WindowOfType1);
         }
-        self.window.check(&self.request.batch.half.pd)?;
-        self.request.push(Payload::Segments(&[]))
+        let Self { request, window } = self;
+        window.check(&request.batch.half.pd)?;
+        window.invalidate(|| request.push(Payload::Segments(&[])))
     }
 }

@@ -1,6 +1,7 @@
 //! Memory windows: parts of a region that peers may use for a while.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use rdmacm_kernel_abi::uverbs;
@@ -71,6 +72,8 @@ pub struct Mw {
     bound_to: [Option<Arc<Registration>>; 2],
     /// What it was last bound through, where it is of type 2.
     bound_through: Weak<QpEntry>,
+    /// Whether it was bound and not invalidated since, by what this process posted.
+    is_open: AtomicBool,
 }
 
 impl Pd {
@@ -115,6 +118,7 @@ impl Pd {
             rkey: response.rkey,
             bound_to: [None, None],
             bound_through: Weak::new(),
+            is_open: AtomicBool::new(false),
         })
     }
 }
@@ -141,7 +145,7 @@ impl Mw {
 
     /// Says which key the window has, where its last bind was not carried out: the batch was
     /// dropped, or the request failed. A request names the window by its key, and fails where it has
-    /// another.
+    /// another. The window counts as closed then.
     ///
     /// # Errors
     ///
@@ -156,6 +160,7 @@ impl Mw {
             return Err(Error::invalid("set_rkey", text));
         }
         self.rkey = rkey;
+        *self.is_open.get_mut() = false;
         Ok(())
     }
 
@@ -237,9 +242,22 @@ impl Mw {
             self.bound_through = Arc::downgrade(through);
         }
         self.rkey = bind.new_rkey;
+        *self.is_open.get_mut() = region.is_some();
         self.bound_to.rotate_right(1);
         self.bound_to[0] = region.map(|region| Arc::clone(region.registration()));
         Ok(())
+    }
+
+    /// Puts the request that closes a window of type 2 in the queue by `push`, and notes it.
+    pub(super) fn invalidate(
+        &self,
+        push: impl FnOnce() -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        // rxe does not look whether the window is open, and takes the whole machine down.
+        if !self.is_open.swap(false, Ordering::Relaxed) {
+            return Err(PostError::WindowClosed);
+        }
+        push().inspect_err(|_| self.is_open.store(true, Ordering::Relaxed))
     }
 
     /// Refuses to post to a queue pair what is not for it.

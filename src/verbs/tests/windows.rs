@@ -58,6 +58,38 @@ fn a_window_opens_a_range_until_it_is_invalidated() {
     twin.assert_clean();
 }
 
+/// A kernel with rxe does not survive it.
+#[test]
+fn a_window_that_is_not_open_is_not_closed() {
+    let twin = Twin::new();
+    let (one, mut other) = ends(&twin);
+    let memory = bindable(&other.pd);
+    let mut window = other.pd.alloc_mw(MwType::Two).unwrap();
+    let close = |end: &mut End, window: &Mw| {
+        let mut batch = end.qp.send_half().batch();
+        batch.invalidate(3, window).signaled().add()?;
+        batch.submit()
+    };
+    let closed = Err(PostError::WindowClosed);
+    assert_eq!(close(&mut other, &window), closed);
+    for _ in 0..2 {
+        other.open(&mut window, &memory);
+        assert_eq!(close(&mut other, &window), Ok(()));
+        assert_eq!(other.status(), CompletionStatus::Success);
+        assert_eq!(close(&mut other, &window), closed);
+    }
+    // Its bind was never carried out.
+    let key = window.rkey();
+    let mut batch = other.qp.send_half().batch();
+    let bind = batch.bind_window(1, &mut window);
+    bind.to(&memory, 0..1, Access::REMOTE_READ).unwrap();
+    drop(batch);
+    window.set_rkey(key).unwrap();
+    assert_eq!(close(&mut other, &window), closed);
+    drop((one, other, memory, window));
+    twin.assert_clean();
+}
+
 #[test]
 fn the_peer_says_which_window_it_closed() {
     let twin = Twin::new();
