@@ -54,7 +54,7 @@ pub enum AsyncEvent {
     /// Fewer receives are left than [`Srq::arm_limit`](crate::Srq::arm_limit) said
     /// (`IBV_EVENT_SRQ_LIMIT_REACHED`).
     SrqLimitReached(SrqToken),
-    /// The device failed and is gone (`IBV_EVENT_DEVICE_FATAL`).
+    /// The device failed and is gone (`IBV_EVENT_DEVICE_FATAL`). Nothing comes after it.
     DeviceFatal,
     /// The port became active (`IBV_EVENT_PORT_ACTIVE`).
     PortActive {

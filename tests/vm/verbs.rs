@@ -9,8 +9,11 @@ mod lists;
 mod memory;
 mod memory_flush;
 mod multicast;
+pub mod one_of_each;
 mod queries;
+mod removal;
 mod requests;
+mod rings;
 mod shared_queues;
 mod windows;
 
@@ -37,7 +40,9 @@ pub fn tests() -> Vec<Test> {
         memory::tests(),
         multicast::tests(),
         queries::tests(),
+        removal::tests(),
         requests::tests(),
+        rings::tests(),
         shared_queues::tests(),
         windows::tests(),
     ]
