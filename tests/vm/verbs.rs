@@ -5,7 +5,9 @@ mod datagrams;
 mod depths;
 mod failures;
 mod flushes;
+mod lists;
 mod memory;
+mod memory_flush;
 mod multicast;
 pub mod one_of_each;
 mod queries;
@@ -13,6 +15,7 @@ mod removal;
 mod requests;
 mod rings;
 mod shared_queues;
+mod windows;
 
 use std::net::IpAddr;
 
@@ -32,6 +35,8 @@ pub fn tests() -> Vec<Test> {
         depths::tests(),
         failures::tests(),
         flushes::tests(),
+        lists::tests(),
+        memory_flush::tests(),
         memory::tests(),
         multicast::tests(),
         queries::tests(),
@@ -39,6 +44,7 @@ pub fn tests() -> Vec<Test> {
         requests::tests(),
         rings::tests(),
         shared_queues::tests(),
+        windows::tests(),
     ]
     .into_iter()
     .flatten()

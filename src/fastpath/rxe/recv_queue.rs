@@ -37,9 +37,9 @@ impl RecvQueue {
         self.ring.waiting()
     }
 
-    /// Posts a receive into `segments`; the kernel sees it at once.
+    /// Puts a receive into the ring, without telling the kernel.
     #[inline]
-    pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+    pub(crate) fn push(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         if segments.len() > self.max_segments as usize {
             return Err(PostError::TooManySegments {
                 segments: segments.len(),
@@ -67,7 +67,12 @@ impl RecvQueue {
             );
         }
         self.ring.advance();
-        self.ring.publish();
         Ok(())
+    }
+
+    /// Tells the kernel of the receives in the ring.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        self.ring.publish();
     }
 }

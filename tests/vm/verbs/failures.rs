@@ -361,22 +361,6 @@ const RELIABLE: &[Case] = &[
         ..Case::PLAIN
     },
     Case {
-        name: "a window that is closed by a key that it does not have",
-        provoke: |ends| {
-            let (_region, mut window) = ends.window()?;
-            window.set_rkey(window.rkey() ^ 0x55)?;
-            let mut batch = ends.near.send_half().batch();
-            batch.invalidate(REQUEST, &window).signaled().add()?;
-            batch.submit()?;
-            std::thread::sleep(QUIET);
-            Ok(())
-        },
-        near: Some(Flushed),
-        near_old: Some(LocalQpOperation),
-        states: [QpState::Error, QpState::Rts],
-        ..Case::PLAIN
-    },
-    Case {
         name: "a write through a window that is not open",
         provoke: |ends| {
             let (region, window) = ends.window()?;
