@@ -23,31 +23,23 @@ impl Context {
         Request: IntoBytes + Immutable,
         Response: FromBytes + IntoBytes,
     {
-        let (response, _): (_, [u8; 0]) = self.command_with_driver_answer(command, request)?;
-        Ok(response)
+        self.command_with_driver(command, request, DriverPart::none())
     }
 
-    /// Sends a write command that the driver answers as well.
-    pub(crate) fn command_with_driver_answer<Request, Response, DriverResponse>(
+    /// Sends a write command that has an answer, and of which the driver has a part.
+    pub(crate) fn command_with_driver<Request, Response>(
         &self,
         command: uverbs::Command,
         request: &Request,
-    ) -> io::Result<(Response, DriverResponse)>
+        driver: DriverPart<'_>,
+    ) -> io::Result<Response>
     where
         Request: IntoBytes + Immutable,
         Response: FromBytes + IntoBytes,
-        DriverResponse: FromBytes + IntoBytes,
     {
         let mut response = Response::new_zeroed();
-        let mut driver = DriverResponse::new_zeroed();
-        let buffers = Buffers {
-            request: request.as_bytes(),
-            response: response.as_mut_bytes(),
-            driver_request: &[],
-            driver_response: driver.as_mut_bytes(),
-        };
-        self.invoke_write(command, buffers)?;
-        Ok((response, driver))
+        self.invoke_write(command, request.as_bytes(), response.as_mut_bytes(), driver)?;
+        Ok(response)
     }
 
     /// Sends a write command that is only carried out.
@@ -59,46 +51,29 @@ impl Context {
     where
         Request: IntoBytes + Immutable,
     {
-        self.command_with_driver_request(command, request, &[0u8; 0])
+        self.invoke_write(command, request.as_bytes(), &mut [], DriverPart::none())
     }
 
-    /// Sends a write command that is only carried out, with something for the driver.
-    pub(crate) fn command_with_driver_request<Request, DriverRequest>(
+    fn invoke_write(
         &self,
         command: uverbs::Command,
-        request: &Request,
-        driver: &DriverRequest,
-    ) -> io::Result<()>
-    where
-        Request: IntoBytes + Immutable,
-        DriverRequest: IntoBytes + Immutable,
-    {
-        let buffers = Buffers {
-            request: request.as_bytes(),
-            response: &mut [],
-            driver_request: driver.as_bytes(),
-            driver_response: &mut [],
-        };
-        self.invoke_write(command, buffers)
-    }
-
-    fn invoke_write(&self, command: uverbs::Command, buffers: Buffers<'_>) -> io::Result<()> {
+        request: &[u8],
+        response: &mut [u8],
+        driver: DriverPart<'_>,
+    ) -> io::Result<()> {
         use ioctl::device::invoke_write as id;
         let number = u64::from(command.0).to_ne_bytes();
         let mut attrs = Vec::with_capacity(5);
         attrs.push(Attr::new(id::WRITE_CMD, Value::In(&number)));
-        attrs.push(Attr::new(id::CORE_IN, Value::In(buffers.request)));
-        if !buffers.response.is_empty() {
-            attrs.push(Attr::new(id::CORE_OUT, Value::Out(buffers.response)));
+        attrs.push(Attr::new(id::CORE_IN, Value::In(request)));
+        if !response.is_empty() {
+            attrs.push(Attr::new(id::CORE_OUT, Value::Out(response)));
         }
-        if !buffers.driver_request.is_empty() {
-            attrs.push(Attr::new(ioctl::UHW_IN, Value::In(buffers.driver_request)));
+        if !driver.request.is_empty() {
+            attrs.push(Attr::new(ioctl::UHW_IN, Value::In(driver.request)));
         }
-        if !buffers.driver_response.is_empty() {
-            attrs.push(Attr::new(
-                ioctl::UHW_OUT,
-                Value::Out(buffers.driver_response),
-            ));
+        if !driver.response.is_empty() {
+            attrs.push(Attr::new(ioctl::UHW_OUT, Value::Out(driver.response)));
         }
         self.method(
             ioctl::object::DEVICE,
@@ -108,11 +83,19 @@ impl Context {
     }
 }
 
-/// What goes to the kernel and to the driver in it, and room for what they answer. Empty where
-/// there is nothing.
-struct Buffers<'a> {
-    request: &'a [u8],
-    response: &'a mut [u8],
-    driver_request: &'a [u8],
-    driver_response: &'a mut [u8],
+/// What a command says to the driver of the device, and room for what that answers.
+#[derive(Debug)]
+pub(crate) struct DriverPart<'a> {
+    pub request: &'a [u8],
+    pub response: &'a mut [u8],
+}
+
+impl DriverPart<'_> {
+    /// Of a command that the driver has no part of.
+    pub(crate) fn none() -> Self {
+        Self {
+            request: &[],
+            response: &mut [],
+        }
+    }
 }

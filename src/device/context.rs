@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
+use rdmacm_kernel_abi::siw;
 use rdmacm_kernel_abi::uverbs::ioctl;
+use zerocopy::IntoBytes;
 
 use super::{Device, DeviceAttr, Driver, EventFile};
 use crate::error::{Error, ErrorKind, Result};
@@ -62,19 +64,20 @@ impl Context {
     fn get_context(&self) -> io::Result<()> {
         let mut vectors = 0u32.to_ne_bytes();
         let mut support = 0u64.to_ne_bytes();
+        use ioctl::device::get_context as id;
+        let mut attrs = vec![
+            Attr::new(id::NUM_COMP_VECTORS, Value::Out(&mut vectors)),
+            Attr::new(id::CORE_SUPPORT, Value::Out(&mut support)),
+        ];
+        // siw wants room to tell its number, which nothing asks for.
+        let mut siw = siw::UrespAllocCtx::default();
+        if self.0.device.driver == Driver::Siw {
+            attrs.push(Attr::new(ioctl::UHW_OUT, Value::Out(siw.as_mut_bytes())));
+        }
         self.method(
             ioctl::object::DEVICE,
             ioctl::device::GET_CONTEXT,
-            &mut [
-                Attr::new(
-                    ioctl::device::get_context::NUM_COMP_VECTORS,
-                    Value::Out(&mut vectors),
-                ),
-                Attr::new(
-                    ioctl::device::get_context::CORE_SUPPORT,
-                    Value::Out(&mut support),
-                ),
-            ],
+            &mut attrs,
         )
     }
 
@@ -207,7 +210,7 @@ impl Context {
 /// A driver has structures of its own in many commands, which have to be known.
 fn require_supported(device: &Device) -> Result<()> {
     match device.driver {
-        Driver::Rxe => Ok(()),
+        Driver::Rxe | Driver::Siw => Ok(()),
         other => Err(Error::new(
             "open_device",
             ErrorKind::NotSupported,

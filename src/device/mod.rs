@@ -21,6 +21,7 @@ mod tests;
 use std::fmt;
 
 pub use async_event::{AsyncEvent, AsyncEvents};
+pub(crate) use command::DriverPart;
 pub use context::Context;
 pub(crate) use event_file::EventFile;
 pub use gid::{Gid, GidEntry, GidType};
@@ -158,7 +159,7 @@ impl Transport {
     }
 }
 
-/// The kernel driver of a device. This crate works with [`Driver::Rxe`] so far.
+/// The kernel driver of a device. This crate works with [`Driver::Rxe`] and [`Driver::Siw`] so far.
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Driver {

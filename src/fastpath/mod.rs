@@ -4,19 +4,23 @@
 //! entered only to ring a doorbell, and only where the device has no doorbell of its own. Nothing
 //! here locks or allocates after a queue is made.
 //!
-//! [`request`] says what can be posted, [`completion`] what comes back. [`ring`] is the ring that
-//! rxe shares with the kernel, [`rxe`] what it keeps in it.
+//! [`request`] says what can be posted, [`completion`] what comes back. [`queues`] are the queues,
+//! whoever's they are; [`provider`] makes them as the driver of the device wants them: [`rxe`] and
+//! [`siw`].
 
 mod completion;
+mod doorbell;
+mod provider;
 mod qp_type;
+mod queues;
 mod request;
-mod ring;
-pub(crate) mod rxe;
-
-#[cfg(test)]
-mod tests;
+mod rxe;
+mod siw;
 
 pub use completion::{Completion, CompletionStatus, Failure, GRH_LENGTH, Opcode, Success};
+use doorbell::Doorbell;
+pub(crate) use provider::{AhSetup, CqSetup, Provider, QpMade, QpQueues, QpSetup, SrqSetup};
 pub use qp_type::QpType;
+pub(crate) use queues::{CompletionQueue, RecvQueue, SendQueue};
 pub(crate) use request::{Datagram, Operation, Payload, Request};
 pub use request::{PostError, RemoteAddress, Segment, SendFlags};

@@ -6,6 +6,7 @@ use bitflags::bitflags;
 use rdmacm_kernel_abi::uverbs;
 
 use super::QpType;
+use crate::device::Driver;
 use crate::error::{Error, ErrorKind};
 
 /// A piece of registered memory: one scatter/gather element.
@@ -205,6 +206,16 @@ pub enum PostError {
     /// The device has no atomic write
     /// ([`DeviceAttr::has_atomic_write`](crate::DeviceAttr::has_atomic_write)).
     NoAtomicWrite,
+    /// The device has no such requests, whatever its queue pair.
+    NotOnDevice {
+        /// The driver of the device.
+        driver: Driver,
+        /// What it does not have.
+        what: &'static str,
+    },
+    /// The device takes no receive without a segment, as for a message of no bytes; give it one of no
+    /// bytes.
+    NoSegments,
     /// The queue pair is not connected yet: sends need the state RTS.
     NotConnected,
     /// The queue pair was destroyed.
@@ -284,6 +295,12 @@ impl fmt::Display for PostError {
             Self::NoAtomicWrite => {
                 f.write_str("the device has no atomic write; rxe has it with Linux 6.2 and newer")
             }
+            Self::NotOnDevice { driver, what } => {
+                write!(f, "devices of the driver {driver} have no {what}")
+            }
+            Self::NoSegments => f.write_str(
+                "the device takes no receive without a segment; give it one, if of no bytes",
+            ),
             Self::NotConnected => f.write_str("the queue pair is not connected yet"),
             Self::Destroyed => f.write_str("the queue pair was destroyed"),
             Self::Inherited => f.write_str(
@@ -307,7 +324,7 @@ impl From<PostError> for Error {
             PostError::NoReads | PostError::NotConnected => ErrorKind::InvalidState,
             PostError::Destroyed => ErrorKind::Destroyed,
             PostError::Inherited => ErrorKind::PermissionDenied,
-            PostError::NoAtomicWrite => ErrorKind::NotSupported,
+            PostError::NoAtomicWrite | PostError::NotOnDevice { .. } => ErrorKind::NotSupported,
             PostError::Doorbell { errno } => {
                 return Error::from_errno("post", errno).because(error.to_string());
             }
@@ -318,6 +335,7 @@ impl From<PostError> for Error {
             | PostError::WrongQpType { .. }
             | PostError::ForeignAddressHandle
             | PostError::SharedReceiveQueue
+            | PostError::NoSegments
             | PostError::AtomicLength { .. }
             | PostError::AtomicUnaligned { .. }
             | PostError::NumberTaken { .. } => ErrorKind::InvalidInput,

@@ -1,11 +1,11 @@
 //! Address handles: where datagrams go.
 
-use rdmacm_kernel_abi::{rxe, uverbs};
+use rdmacm_kernel_abi::uverbs;
 
 use super::{Path, Pd};
-use crate::device::{KernelObject, ObjectKind};
-use crate::error::{Error, ErrorKind, Result};
-use crate::fastpath::Datagram;
+use crate::device::{DriverPart, KernelObject, ObjectKind};
+use crate::error::{Error, Result};
+use crate::fastpath::{AhSetup, Datagram, Provider};
 
 /// A way to a port, made known to the device: datagrams name it instead of the way itself.
 ///
@@ -52,36 +52,32 @@ impl Pd {
     /// # Errors
     ///
     /// When the port does not exist or its GID table has no such entry, and when the device has no
-    /// room for more.
+    /// room for more; on a device without datagrams (iWARP).
     #[doc(alias = "ibv_create_ah")]
     pub fn address_handle(&self, path: &Path) -> Result<AddressHandle> {
         let operation = "create_ah";
         let context = self.context();
-        let (response, driver): (uverbs::CreateAhResp, rxe::CreateAhResp) =
-            self.with_handle(operation, |pd_handle| {
-                let request = uverbs::CreateAh {
-                    pd_handle,
-                    attr: path.to_kernel(),
-                    ..Default::default()
-                };
-                context
-                    .command_with_driver_answer(uverbs::Command::CREATE_AH, &request)
-                    .map_err(|error| explain(path, &error))
-            })?;
+        let mut setup = AhSetup::new(Provider::of(context)?)?;
+        let response: uverbs::CreateAhResp = self.with_handle(operation, |pd_handle| {
+            let request = uverbs::CreateAh {
+                pd_handle,
+                attr: path.to_kernel(),
+                ..Default::default()
+            };
+            let driver = DriverPart {
+                request: &[],
+                response: setup.answer(),
+            };
+            context
+                .command_with_driver(uverbs::Command::CREATE_AH, &request, driver)
+                .map_err(|error| explain(path, &error))
+        })?;
         let kind = ObjectKind::AddressHandle;
         let object = KernelObject::new(kind, context, response.ah_handle, self.parents());
-        if driver.ah_num == 0 {
-            return Err(Error::new(
-                operation,
-                ErrorKind::NotSupported,
-                "the kernel gave the handle no number, as kernels before 5.16 do; this crate needs \
-                 6.1 or newer",
-            ));
-        }
         Ok(AddressHandle {
             object,
             pd: self.clone(),
-            number: driver.ah_num,
+            number: setup.number()?,
         })
     }
 }

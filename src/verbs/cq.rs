@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdmacm_kernel_abi::rxe;
 use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::IntoBytes;
 
@@ -13,7 +12,7 @@ use super::CompletionChannel;
 use super::comp_channel::ChannelMember;
 use crate::device::{Context, CqToken, KernelObject, ObjectKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fastpath::{self, Completion};
+use crate::fastpath::{Completion, CompletionQueue, CqSetup, Provider};
 use crate::sys::{Attr, Deadline, Value, wait_readable};
 
 /// A completion queue: where finished work requests are reported.
@@ -23,7 +22,7 @@ use crate::sys::{Attr, Deadline, Value, wait_readable};
 #[doc(alias = "ibv_cq")]
 #[derive(Debug)]
 pub struct Cq {
-    queue: fastpath::rxe::CompletionQueue,
+    queue: CompletionQueue,
     object: Arc<KernelObject>,
     channel: Option<ChannelMember>,
     token: CqToken,
@@ -102,7 +101,10 @@ impl<'a> CqBuilder<'a> {
         }
         let member = channel.map(CompletionChannel::join);
         let token = CqToken::new();
-        let mut answer = Answer::default();
+        let mut answer = Answer {
+            handle: 0,
+            driver: CqSetup::new(Provider::of(context)?),
+        };
         create(context, entries, channel, vector, token, &mut answer)
             .map_err(|error| Error::from_os(operation, &error))?;
         let object = Arc::new(KernelObject::new(
@@ -111,11 +113,7 @@ impl<'a> CqBuilder<'a> {
             answer.handle,
             Vec::new(),
         ));
-        let mmap = answer.driver.mi;
-        let mapping = context
-            .map(mmap.size as usize, mmap.offset)
-            .map_err(|error| Error::from_os("map_queue", &error))?;
-        let queue = fastpath::rxe::CompletionQueue::new(Arc::new(mapping))?;
+        let queue = answer.driver.queue(context)?;
         Ok(Cq {
             queue,
             object,
@@ -127,10 +125,9 @@ impl<'a> CqBuilder<'a> {
 }
 
 /// What the kernel says of a new completion queue.
-#[derive(Default)]
 struct Answer {
     handle: u32,
-    driver: rxe::CreateCqResp,
+    driver: CqSetup,
 }
 
 fn create(
@@ -151,7 +148,7 @@ fn create(
         Attr::new(attr::USER_HANDLE, Value::In(token.as_bytes())),
         Attr::new(attr::COMP_VECTOR, Value::In(vector.as_bytes())),
         Attr::new(attr::RESP_CQE, Value::Out(granted.as_mut_bytes())),
-        Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.as_mut_bytes())),
+        Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.answer())),
     ];
     if let Some(channel) = channel {
         attrs.push(Attr::new(attr::COMP_CHANNEL, Value::Fd(channel.as_fd())));
@@ -198,21 +195,27 @@ impl Cq {
     /// Asks for one event on the channel at the next completion, or the next solicited one.
     ///
     /// Completions that are there already give no event: poll once more after arming, and wait
-    /// only when that finds nothing.
+    /// only when that finds nothing. siw does not tell solicited completions apart; there any
+    /// completion gives the event.
     ///
     /// # Errors
     ///
     /// When the device is gone.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&self, solicited_only: bool) -> Result<()> {
+        let context = self.object.context();
+        let refused = |error| Error::from_os("req_notify_cq", &error);
+        context.check_own().map_err(refused)?;
+        if self.queue.arm() {
+            return Ok(());
+        }
         let request = uverbs::ReqNotifyCq {
             cq_handle: self.object.handle(),
             solicited_only: u32::from(solicited_only),
         };
-        self.object
-            .context()
+        context
             .command_without_answer(uverbs::Command::REQ_NOTIFY_CQ, &request)
-            .map_err(|error| Error::from_os("req_notify_cq", &error))
+            .map_err(refused)
     }
 
     /// As [`Cq::poll`], but waits for at least one completion, for ever with `None`. For a queue

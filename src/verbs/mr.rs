@@ -6,9 +6,9 @@ use bitflags::bitflags;
 use rdmacm_kernel_abi::uverbs;
 
 use super::Pd;
-use crate::device::{Context, KernelObject, ObjectKind};
+use crate::device::{Context, DriverPart, KernelObject, ObjectKind};
 use crate::error::{Error, Result};
-use crate::fastpath::{RemoteAddress, Segment};
+use crate::fastpath::{Provider, RemoteAddress, Segment};
 
 bitflags! {
     /// What may be done to a memory region. Reading locally is always allowed.
@@ -81,6 +81,7 @@ impl Mr {
             ));
         }
         let context = pd.context();
+        let mut driver = Provider::of(context)?.registration();
         let response: uverbs::RegMrResp = pd.with_handle(operation, |pd_handle| {
             let request = uverbs::RegMr {
                 start: address,
@@ -90,8 +91,13 @@ impl Mr {
                 access_flags: access.bits(),
                 ..Default::default()
             };
+            let (request_part, response) = driver.parts();
+            let driver = DriverPart {
+                request: request_part,
+                response,
+            };
             context
-                .command(uverbs::Command::REG_MR, &request)
+                .command_with_driver(uverbs::Command::REG_MR, &request, driver)
                 .map_err(|error| explain(context, length, &error))
         })?;
         let object = KernelObject::new(

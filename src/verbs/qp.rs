@@ -4,17 +4,15 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use rdmacm_kernel_abi::rxe;
 use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::IntoBytes;
 
 use super::{Cq, Pd, QpAttr, QpCapabilities, QpModify, QpState, RecvHalf, SendHalf, Srq, Xrcd};
 use crate::device::{Context, Gid, KernelObject, ObjectKind, QpToken};
 use crate::error::{Error, Result};
-use crate::fastpath::QpType;
-use crate::fastpath::rxe::{Doorbell, RecvQueue, SendQueue};
+use crate::fastpath::{Provider, QpMade, QpQueues, QpSetup, QpType, RecvQueue, SendQueue};
 use crate::qp_table::QpEntry;
-use crate::sys::{Attr, Mapping, Value};
+use crate::sys::{Attr, Value};
 
 /// A queue pair: a send half and a receive half.
 ///
@@ -54,7 +52,7 @@ impl Qp {
         let context = pd.context();
         attr.check(qp_type, context)?;
 
-        let mut answer = Answer::default();
+        let mut answer = Answer::new(QpSetup::new(Provider::of(context)?));
         let handles = Handles::of(attr, qp_type);
         let token = QpToken::new();
         pd.with_handle(operation, |pd| {
@@ -67,8 +65,14 @@ impl Qp {
             answer.handle,
             handles.parents(pd),
         );
-        let memory = Memory::map(context, &handles, &answer.driver)?;
-        let (send, recv) = memory.queues(context, &answer)?;
+        let QpQueues { send, recv, memory } = answer.driver.queues(&QpMade {
+            context,
+            handle: answer.handle,
+            cap: &answer.cap,
+            has_send_queue: qp_type.has_send_queue(),
+            has_own_receive_queue: handles.has_own_receive_queue(),
+            signal_all: attr.signal_all,
+        })?;
         let capabilities = QpCapabilities {
             // Some kernels return the depth that was asked for instead of the one that is there.
             max_send_wr: send.as_ref().map_or(0, SendQueue::depth),
@@ -83,7 +87,7 @@ impl Qp {
             qp_type.to_kernel(),
             attr.srq.is_some(),
             QpState::Reset.to_kernel(),
-            [memory.send, memory.recv].into_iter().flatten().collect(),
+            memory,
         ));
         Ok(Self {
             send: SendHalf::new(send, Arc::clone(&entry), qp_type, pd.clone()),
@@ -228,50 +232,23 @@ impl<'a> Handles<'a> {
     }
 }
 
-/// The memory of the queues that the queue pair has of its own.
-struct Memory {
-    send: Option<Arc<Mapping>>,
-    recv: Option<Arc<Mapping>>,
-}
-
-impl Memory {
-    fn map(context: &Context, handles: &Handles<'_>, driver: &rxe::CreateQpResp) -> Result<Self> {
-        let map = |exists: bool, mmap: rxe::MmapInfo| {
-            let map = || context.map(mmap.size as usize, mmap.offset).map(Arc::new);
-            exists
-                .then(map)
-                .transpose()
-                .map_err(|error| Error::from_os("map_queue", &error))
-        };
-        Ok(Self {
-            send: map(handles.qp_type.has_send_queue(), driver.sq_mi)?,
-            recv: map(handles.has_own_receive_queue(), driver.rq_mi)?,
-        })
-    }
-
-    fn queues(
-        &self,
-        context: &Context,
-        answer: &Answer,
-    ) -> Result<(Option<SendQueue>, Option<RecvQueue>)> {
-        let cap = &answer.cap;
-        let send = self.send.clone().map(|memory| {
-            let doorbell = Doorbell::new(context, answer.handle);
-            SendQueue::new(memory, doorbell, cap.max_send_sge, cap.max_inline_data)
-        });
-        let recv = self.recv.clone();
-        let recv = recv.map(|memory| RecvQueue::new(memory, cap.max_recv_sge));
-        Ok((send.transpose()?, recv.transpose()?))
-    }
-}
-
 /// What the kernel says of a new queue pair.
-#[derive(Default)]
 struct Answer {
     handle: u32,
     number: u32,
     cap: ioctl::QpCap,
-    driver: rxe::CreateQpResp,
+    driver: QpSetup,
+}
+
+impl Answer {
+    fn new(driver: QpSetup) -> Self {
+        Self {
+            handle: 0,
+            number: 0,
+            cap: ioctl::QpCap::default(),
+            driver,
+        }
+    }
 }
 
 fn create(
@@ -306,7 +283,7 @@ fn create(
         Attr::new(id::FLAGS, Value::In(flags.as_bytes())),
         Attr::new(id::RESP_CAP, Value::Out(answer.cap.as_mut_bytes())),
         Attr::new(id::RESP_QP_NUM, Value::Out(answer.number.as_mut_bytes())),
-        Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.as_mut_bytes())),
+        Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.answer())),
     ];
     // A queue pair of an XRC domain belongs to that alone.
     if handles.xrcd.is_none() {

@@ -2,9 +2,8 @@
 
 use super::{Cq, Pd, Srq, Xrcd};
 use crate::device::Context;
-use crate::error::{Error, Result};
-use crate::fastpath::QpType;
-use crate::fastpath::rxe::MAX_INLINE;
+use crate::error::{Error, ErrorKind, Result};
+use crate::fastpath::{Provider, QpType};
 
 /// How a queue pair is to be made: its type, its protection domain, its completion queues and its
 /// size.
@@ -184,6 +183,15 @@ impl<'a> QpAttr<'a> {
 
     /// Refuses what the device would refuse without a reason.
     pub(super) fn check(&self, qp_type: QpType, context: &Context) -> Result<()> {
+        let provider = Provider::of(context)?;
+        if !provider.has_qp_type(qp_type) {
+            let driver = context.device().driver();
+            return Err(Error::new(
+                "create_qp",
+                ErrorKind::NotSupported,
+                format!("devices of the driver {driver} have no queue pairs of type {qp_type:?}"),
+            ));
+        }
         self.check_objects(qp_type, context)?;
         let device = context.attr()?;
         let within = |name: &str, asked: u32, least: u32, most: u32| {
@@ -198,7 +206,8 @@ impl<'a> QpAttr<'a> {
         if qp_type.has_send_queue() {
             within("max_send_wr", self.cap.max_send_wr, 1, wr)?;
             within("max_send_sge", self.cap.max_send_sge, 1, sge)?;
-            within("max_inline_data", self.cap.max_inline_data, 0, MAX_INLINE)?;
+            let inline = provider.max_inline();
+            within("max_inline_data", self.cap.max_inline_data, 0, inline)?;
         }
         if qp_type.has_receive_queue() && self.srq.is_none() {
             within("max_recv_wr", self.cap.max_recv_wr, 1, wr)?;

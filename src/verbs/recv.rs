@@ -2,24 +2,20 @@
 
 use std::sync::Arc;
 
-use crate::fastpath::{self, PostError, QpType, Segment};
+use crate::fastpath::{PostError, QpType, RecvQueue, Segment};
 use crate::qp_table::QpEntry;
 
 /// The half of a queue pair that receives are posted to.
 #[derive(Debug)]
 pub struct RecvHalf {
     /// None where receives are shared, or there are none.
-    queue: Option<fastpath::rxe::RecvQueue>,
+    queue: Option<RecvQueue>,
     entry: Arc<QpEntry>,
     qp_type: QpType,
 }
 
 impl RecvHalf {
-    pub(super) fn new(
-        queue: Option<fastpath::rxe::RecvQueue>,
-        entry: Arc<QpEntry>,
-        qp_type: QpType,
-    ) -> Self {
+    pub(super) fn new(queue: Option<RecvQueue>, entry: Arc<QpEntry>, qp_type: QpType) -> Self {
         Self {
             queue,
             entry,

@@ -7,7 +7,7 @@ use rdmacm_kernel_abi::uverbs;
 use super::{Destination, Pd};
 use crate::device::DeviceAttr;
 use crate::fastpath::{
-    self, Operation, Payload, PostError, QpType, RemoteAddress, Request, Segment, SendFlags,
+    Operation, Payload, PostError, QpType, RemoteAddress, Request, Segment, SendFlags, SendQueue,
 };
 use crate::qp_table::QpEntry;
 
@@ -15,7 +15,7 @@ use crate::qp_table::QpEntry;
 #[derive(Debug)]
 pub struct SendHalf {
     /// None where nothing can be sent.
-    queue: Option<fastpath::rxe::SendQueue>,
+    queue: Option<SendQueue>,
     entry: Arc<QpEntry>,
     qp_type: QpType,
     pd: Pd,
@@ -23,7 +23,7 @@ pub struct SendHalf {
 
 impl SendHalf {
     pub(super) fn new(
-        queue: Option<fastpath::rxe::SendQueue>,
+        queue: Option<SendQueue>,
         entry: Arc<QpEntry>,
         qp_type: QpType,
         pd: Pd,

@@ -4,14 +4,13 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use rdmacm_kernel_abi::rxe;
 use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::IntoBytes;
 
 use super::{Cq, Pd, Xrcd};
-use crate::device::{Context, KernelObject, ObjectKind, SrqToken};
+use crate::device::{Context, DriverPart, KernelObject, ObjectKind, SrqToken};
 use crate::error::{Error, Result};
-use crate::fastpath::{self, PostError, Segment};
+use crate::fastpath::{PostError, Provider, RecvQueue, Segment, SrqSetup};
 use crate::sys::{Attr, Value};
 
 /// A shared receive queue: queue pairs made with it ([`QpAttr::srq`](crate::QpAttr::srq)) take
@@ -22,7 +21,7 @@ use crate::sys::{Attr, Value};
 #[doc(alias = "ibv_srq")]
 #[derive(Debug)]
 pub struct Srq {
-    queue: fastpath::rxe::RecvQueue,
+    queue: RecvQueue,
     object: Arc<KernelObject>,
     token: SrqToken,
     number: Option<u32>,
@@ -118,7 +117,7 @@ impl Srq {
         let context = pd.context();
         attr.check(context)?;
         let token = SrqToken::new();
-        let mut answer = Answer::default();
+        let mut answer = Answer::new(SrqSetup::new(Provider::of(context)?));
         pd.with_handle(operation, |pd| {
             create(context, pd, attr, xrc, token, &mut answer)
                 .map_err(|error| Error::from_os(operation, &error))
@@ -129,11 +128,7 @@ impl Srq {
         }
         let kind = ObjectKind::SharedReceiveQueue;
         let object = Arc::new(KernelObject::new(kind, context, answer.handle, parents));
-        let mmap = answer.driver.mi;
-        let mapping = context
-            .map(mmap.size as usize, mmap.offset)
-            .map_err(|error| Error::from_os("map_queue", &error))?;
-        let queue = fastpath::rxe::RecvQueue::new(Arc::new(mapping), answer.max_sge)?;
+        let queue = answer.driver.queue(context, answer.max_sge)?;
         Ok(Self {
             queue,
             object,
@@ -228,11 +223,15 @@ impl Srq {
                 max_wr: 0,
                 srq_limit: receives,
             };
-            // Wanted by the driver, though it has nothing to say while the size stays.
-            let driver = rxe::ModifySrqCmd::default();
-            self.context()
-                .command_with_driver_request(uverbs::Command::MODIFY_SRQ, &request, &driver)
-                .map_err(|error| Error::from_os(operation, &error))
+            let context = self.context();
+            let driver = DriverPart {
+                request: Provider::of(context)?.srq_change(),
+                response: &mut [],
+            };
+            let []: [u8; 0] = context
+                .command_with_driver(uverbs::Command::MODIFY_SRQ, &request, driver)
+                .map_err(|error| Error::from_os(operation, &error))?;
+            Ok(())
         })
     }
 
@@ -271,13 +270,24 @@ impl SrqAttr {
 }
 
 /// What the kernel says of a new shared receive queue.
-#[derive(Default)]
 struct Answer {
     handle: u32,
     max_wr: u32,
     max_sge: u32,
     number: u32,
-    driver: rxe::CreateSrqResp,
+    driver: SrqSetup,
+}
+
+impl Answer {
+    fn new(driver: SrqSetup) -> Self {
+        Self {
+            handle: 0,
+            max_wr: 0,
+            max_sge: 0,
+            number: 0,
+            driver,
+        }
+    }
 }
 
 fn create(
@@ -306,7 +316,7 @@ fn create(
         Attr::new(id::TYPE, Value::In(kind.as_bytes())),
         Attr::new(id::RESP_MAX_WR, Value::Out(answer.max_wr.as_mut_bytes())),
         Attr::new(id::RESP_MAX_SGE, Value::Out(answer.max_sge.as_mut_bytes())),
-        Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.as_mut_bytes())),
+        Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.answer())),
     ];
     if let Some(Xrc { xrcd, cq }) = xrc {
         attrs.extend([

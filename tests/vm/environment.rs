@@ -1,6 +1,7 @@
 //! What the guest tells the tests about itself, in environment variables that `ci/vm` sets.
 
 use std::env;
+use std::fs;
 use std::net::IpAddr;
 
 use rdmacm::Context;
@@ -79,6 +80,16 @@ pub fn peer_addr6() -> IpAddr {
 /// Of two guests, this one's name: A or B.
 pub fn host_name() -> String {
     variable(HOST_NAME)
+}
+
+/// The running kernel's version.
+pub fn kernel() -> (u32, u32) {
+    let text = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel tells it");
+    let mut numbers = text.split(['.', '-']).map(|number| number.parse().ok());
+    let mut next = || numbers.next().flatten();
+    next()
+        .zip(next())
+        .unwrap_or_else(|| panic!("no version: {text}"))
 }
 
 fn address(name: &str) -> IpAddr {

@@ -2,6 +2,8 @@
 
 mod async_events;
 mod datagrams;
+mod failures;
+mod flushes;
 mod multicast;
 mod queries;
 mod requests;
@@ -22,6 +24,8 @@ pub fn tests() -> Vec<Test> {
     [
         async_events::tests(),
         datagrams::tests(),
+        failures::tests(),
+        flushes::tests(),
         multicast::tests(),
         queries::tests(),
         requests::tests(),

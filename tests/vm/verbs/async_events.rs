@@ -1,6 +1,5 @@
 //! Asynchronous events, and whom they are about.
 
-use std::fs;
 use std::io;
 use std::process::Command;
 
@@ -107,16 +106,6 @@ fn an_overflow_names_its_queue() -> TestResult {
     Ok(Outcome::Pass)
 }
 
-/// The running kernel's version.
-fn kernel() -> io::Result<(u32, u32)> {
-    let text = fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    let mut numbers = text.split(['.', '-']).map(|number| number.parse().ok());
-    let mut next = || numbers.next().flatten();
-    next()
-        .zip(next())
-        .ok_or_else(|| io::Error::other(format!("no version: {text}")))
-}
-
 /// rxe of 6.12 reports it, that of 6.1 does not.
 fn the_last_receive_names_its_queue_pair() -> TestResult {
     let context = environment::context();
@@ -126,7 +115,7 @@ fn the_last_receive_names_its_queue_pair() -> TestResult {
     let lines = [Line::new(&pd, &srq)?, Line::new(&pd, &srq)?];
     for line in lines.iter().rev() {
         line.far.modify(&QpModify::to(QpState::Error))?;
-        if kernel()? < (6, 12) {
+        if environment::kernel() < (6, 12) {
             assert_quiet(&events);
             return Ok(Outcome::Skip(
                 "rxe of this kernel does not report the last receive".into(),
@@ -155,7 +144,7 @@ fn a_forbidden_access_names_its_queue_pair() -> TestResult {
     let refused = next_completion(&mut near_cq)?;
     let status = refused.result().expect_err("it is forbidden").status;
     assert_eq!(status, CompletionStatus::RemoteAccess);
-    if kernel()? < (7, 0) {
+    if environment::kernel() < (7, 0) {
         assert_quiet(&events);
         return Ok(Outcome::Skip(
             "rxe of this kernel does not report forbidden accesses".into(),

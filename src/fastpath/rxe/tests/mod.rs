@@ -1,7 +1,8 @@
 //! The rings against the kernel's end of them.
 
+mod queues;
 mod ring;
-mod rxe;
+mod status;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;

@@ -1,31 +1,18 @@
-//! The queues of rxe, software RoCE.
-//!
-//! The kernel carries requests out of the mapped ring itself; the doorbell is a `write()`.
-//! Receives need none.
+//! The send queue, and requests as they stand in it.
 
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdmacm_kernel_abi::rxe;
 use rdmacm_kernel_abi::uverbs::{self, WrOpcode};
 
-use super::completion::Completion;
-use super::request::{
-    Datagram, Operation, Payload, PostError, RemoteAddress, Request, Segment, total_length,
+use super::memory::{dma, write_payload};
+use super::ring::Producer;
+use crate::error::Error;
+use crate::fastpath::Doorbell;
+use crate::fastpath::request::{
+    Datagram, Operation, Payload, PostError, RemoteAddress, Request, total_length,
 };
-use super::ring::{BadRing, Consumer, Producer};
-use crate::device::Context;
-use crate::error::{Error, ErrorKind};
-use crate::sys::{Mapping, WriteCommand};
-
-impl From<BadRing> for Error {
-    fn from(bad: BadRing) -> Self {
-        Error::new("map_queue", ErrorKind::Protocol, bad.0)
-    }
-}
-
-/// The most bytes that one request can carry inline.
-pub(crate) const MAX_INLINE: u32 = 512;
+use crate::sys::Mapping;
 
 /// The send queue of one queue pair.
 #[derive(Debug)]
@@ -244,193 +231,5 @@ unsafe fn write_target(to: *mut [u64; 15], target: Target) {
                 (&raw mut (*ud).ah_num).write(datagram.handle_number);
             }
         }
-    }
-}
-
-#[inline]
-fn dma(length: u32, num_sge: u32) -> rxe::DmaInfo {
-    rxe::DmaInfo {
-        length,
-        resid: length,
-        num_sge,
-        ..Default::default()
-    }
-}
-
-/// Writes the segments or the inline bytes.
-///
-/// # Safety
-///
-/// `to` must be valid for writes of the payload's size and aligned to 8.
-#[inline]
-unsafe fn write_payload(to: NonNull<u8>, payload: Payload<'_>) {
-    match payload {
-        Payload::Segments(segments) => {
-            let to = to.cast::<rxe::Sge>();
-            for (index, segment) in segments.iter().enumerate() {
-                let Segment {
-                    address: addr,
-                    length,
-                    lkey,
-                } = *segment;
-                // SAFETY: the caller vouches for the room.
-                unsafe { to.add(index).write(rxe::Sge { addr, length, lkey }) };
-            }
-        }
-        Payload::Inline(bytes) => {
-            // SAFETY: the caller vouches for the room, which is in the ring and thus apart from
-            // the caller's bytes.
-            unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
-        }
-        Payload::Value(bytes) => {
-            // SAFETY: the caller vouches for the room.
-            unsafe { to.cast::<[u8; 8]>().write(bytes) };
-        }
-    }
-}
-
-/// The `write()` that makes the kernel look at a send queue.
-#[derive(Debug)]
-pub(crate) struct Doorbell {
-    context: Context,
-    command: [u8; Self::LENGTH],
-}
-
-impl Doorbell {
-    const LENGTH: usize = size_of::<uverbs::CmdHeader>() + size_of::<uverbs::PostSend>();
-    /// What the kernel takes as the size of a request; it must be at least 56 and is not used.
-    const WQE_SIZE: u32 = 128;
-
-    pub(crate) fn new(context: &Context, qp_handle: u32) -> Self {
-        use zerocopy::IntoBytes;
-        let header = uverbs::CmdHeader {
-            command: uverbs::Command::POST_SEND.0,
-            in_words: (Self::LENGTH / 4) as u16,
-            out_words: (size_of::<uverbs::PostSendResp>() / 4) as u16,
-        };
-        let body = uverbs::PostSend {
-            qp_handle,
-            wqe_size: Self::WQE_SIZE,
-            ..Default::default()
-        };
-        let mut command = [0; Self::LENGTH];
-        let (head, tail) = command.split_at_mut(size_of_val(&header));
-        head.copy_from_slice(header.as_bytes());
-        tail.copy_from_slice(body.as_bytes());
-        Self {
-            context: context.clone(),
-            command,
-        }
-    }
-
-    /// Rings; the errno when the kernel refuses. Repeated when a signal interrupts it.
-    fn ring(&mut self) -> Result<(), i32> {
-        loop {
-            let mut response = [0; size_of::<uverbs::PostSendResp>()];
-            let command = WriteCommand {
-                request: &mut self.command,
-                response: Some((size_of::<uverbs::CmdHeader>(), &mut response)),
-                indirect: None,
-            };
-            match self
-                .context
-                .kernel()
-                .write_command(self.context.fd(), command)
-            {
-                Ok(()) => return Ok(()),
-                Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
-                    libc::EINTR => {}
-                    errno => return Err(errno),
-                },
-            }
-        }
-    }
-}
-
-/// The receive queue of one queue pair, or one that several share.
-#[derive(Debug)]
-pub(crate) struct RecvQueue {
-    ring: Producer,
-    max_segments: u32,
-}
-
-impl RecvQueue {
-    /// Takes the ring over. `max_segments` is what the kernel granted.
-    pub(crate) fn new(mapping: Arc<Mapping>, max_segments: u32) -> Result<Self, Error> {
-        let element = size_of::<rxe::RecvWqe>() + max_segments as usize * size_of::<rxe::Sge>();
-        Ok(Self {
-            ring: Producer::new(mapping, element)?,
-            max_segments,
-        })
-    }
-
-    /// How many receives fit.
-    pub(crate) fn depth(&self) -> u32 {
-        self.ring.depth()
-    }
-
-    /// Posts a receive into `segments`; the kernel sees it at once.
-    #[inline]
-    pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
-        if segments.len() > self.max_segments as usize {
-            return Err(PostError::TooManySegments {
-                segments: segments.len(),
-                max: self.max_segments,
-            });
-        }
-        let length = total_length(segments)?;
-        let depth = self.ring.depth();
-        let slot = self
-            .ring
-            .free_slot()
-            .ok_or(PostError::QueueFull { depth })?;
-        let wqe = rxe::RecvWqe {
-            wr_id,
-            dma: dma(length, segments.len() as u32),
-            ..Default::default()
-        };
-        // SAFETY: the slot is ours until `publish`, and `new` checked that it holds a `RecvWqe`
-        // with `max_segments` segments behind it; aligned as for the send queue.
-        unsafe {
-            slot.cast::<rxe::RecvWqe>().write(wqe);
-            write_payload(
-                slot.add(size_of::<rxe::RecvWqe>()),
-                Payload::Segments(segments),
-            );
-        }
-        self.ring.advance();
-        self.ring.publish();
-        Ok(())
-    }
-}
-
-/// A completion queue.
-#[derive(Debug)]
-pub(crate) struct CompletionQueue {
-    ring: Consumer,
-}
-
-impl CompletionQueue {
-    /// Takes the ring over.
-    pub(crate) fn new(mapping: Arc<Mapping>) -> Result<Self, Error> {
-        Ok(Self {
-            ring: Consumer::new(mapping, size_of::<uverbs::Wc>())?,
-        })
-    }
-
-    /// How many completions fit.
-    pub(crate) fn depth(&self) -> u32 {
-        self.ring.depth()
-    }
-
-    /// Takes out as many completions as there are, up to the length of `entries`.
-    #[inline]
-    pub(crate) fn poll(&mut self, entries: &mut [Completion]) -> usize {
-        self.ring.drain(entries.len(), |index, slot| {
-            // SAFETY: `new` checked that a slot holds a `Wc`, every bit pattern of which is valid,
-            // and the kernel does not touch the slot before `drain` gives it back. The index is
-            // below `entries.len()`.
-            entries[index] = Completion(unsafe { slot.cast::<uverbs::Wc>().read() });
-        })
     }
 }

@@ -8,7 +8,8 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::Shared;
 use crate::device::Context;
 use crate::error::ErrorKind;
-use crate::fastpath::rxe::{CompletionQueue, Doorbell, RecvQueue, SendQueue};
+use crate::fastpath::Doorbell;
+use crate::fastpath::rxe::{CompletionQueue, RecvQueue, SendQueue};
 use crate::fastpath::{
     Completion, Datagram, Opcode, Operation, Payload, PostError, RemoteAddress, Request, Segment,
     SendFlags,

@@ -8,7 +8,7 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::Shared;
-use crate::fastpath::ring::{BadRing, Consumer, Producer};
+use crate::fastpath::rxe::ring::{BadRing, Consumer, Producer};
 use crate::sys::twin::Twin;
 
 const ELEMENT: usize = 64;

@@ -1,0 +1,41 @@
+//! The completion queue, whose elements are completions as the kernel has them.
+
+use std::sync::Arc;
+
+use rdmacm_kernel_abi::uverbs;
+
+use super::ring::Consumer;
+use crate::error::Error;
+use crate::fastpath::completion::Completion;
+use crate::sys::Mapping;
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct CompletionQueue {
+    ring: Consumer,
+}
+
+impl CompletionQueue {
+    /// Takes the ring over.
+    pub(crate) fn new(mapping: Arc<Mapping>) -> Result<Self, Error> {
+        Ok(Self {
+            ring: Consumer::new(mapping, size_of::<uverbs::Wc>())?,
+        })
+    }
+
+    /// How many completions fit.
+    pub(crate) fn depth(&self) -> u32 {
+        self.ring.depth()
+    }
+
+    /// Takes out as many completions as there are, up to the length of `entries`.
+    #[inline]
+    pub(crate) fn poll(&mut self, entries: &mut [Completion]) -> usize {
+        self.ring.drain(entries.len(), |index, slot| {
+            // SAFETY: `new` checked that a slot holds a `Wc`, every bit pattern of which is valid,
+            // and the kernel does not touch the slot before `drain` gives it back. The index is
+            // below `entries.len()`.
+            entries[index] = Completion(unsafe { slot.cast::<uverbs::Wc>().read() });
+        })
+    }
+}
