@@ -160,6 +160,7 @@ impl Context {
 
     /// Whether this process is a forked child of the one that opened the device. Its objects are
     /// the parent's.
+    #[inline]
     pub(crate) fn is_inherited(&self) -> bool {
         is_inherited(self.0.generation)
     }

@@ -20,11 +20,12 @@ impl SendQueue {
     }
 
     /// Builds a request in the queue, without telling the kernel.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         match self {
             Self::Rxe(queue) => queue.push(request),
-            Self::Siw(queue) => queue.push(request),
+            // The copy is for the call's sake: the request itself stays in registers.
+            Self::Siw(queue) => queue.push(&{ *request }),
         }
     }
 
@@ -38,7 +39,7 @@ impl SendQueue {
     }
 
     /// Hands the pushed requests to the kernel and rings the doorbell, if there are any.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ring_doorbell(&mut self) -> Result<(), PostError> {
         match self {
             Self::Rxe(queue) => queue.ring_doorbell(),
@@ -64,7 +65,7 @@ impl RecvQueue {
     }
 
     /// Posts a receive into `segments`; the kernel sees it at once.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         match self {
             Self::Rxe(queue) => queue.post(wr_id, segments),
@@ -90,7 +91,7 @@ impl CompletionQueue {
     }
 
     /// Takes out as many completions as there are, up to the length of `entries`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&mut self, entries: &mut [Completion]) -> usize {
         match self {
             Self::Rxe(queue) => queue.poll(entries),

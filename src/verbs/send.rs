@@ -49,7 +49,7 @@ impl SendHalf {
     /// # Ok(()) }
     /// ```
     #[doc(alias("ibv_post_send", "ibv_wr_start"))]
-    #[inline]
+    #[inline(always)]
     pub fn batch(&mut self) -> Batch<'_> {
         // An earlier batch may have been forgotten instead of dropped.
         self.discard();
@@ -65,7 +65,7 @@ impl SendHalf {
     }
 
     /// Forgets requests that were built and not started.
-    #[inline]
+    #[inline(always)]
     fn discard(&mut self) {
         if let Some(queue) = &mut self.queue {
             queue.discard();
@@ -79,7 +79,7 @@ impl SendHalf {
 
     /// Requests must not be queued below RTS: the kernel would refuse the doorbell but keep them,
     /// and carry them out at some later doorbell.
-    #[inline]
+    #[inline(always)]
     fn check_state(&self) -> Result<(), PostError> {
         match self.entry.state() {
             _ if self.entry.is_inherited() => Err(PostError::Inherited),
@@ -246,7 +246,7 @@ impl<'q> Batch<'q> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn request(&mut self, wr_id: u64, operation: Operation) -> RequestBuilder<'_, 'q> {
         RequestBuilder {
             batch: self,
@@ -264,7 +264,7 @@ impl<'q> Batch<'q> {
     /// [`PostError::NotConnected`] and [`PostError::Destroyed`] when the queue pair cannot send,
     /// and then nothing is queued; [`PostError::Doorbell`] when the kernel refuses the doorbell.
     #[doc(alias = "ibv_wr_complete")]
-    #[inline]
+    #[inline(always)]
     pub fn submit(self) -> Result<(), PostError> {
         self.half.check_state()?;
         match &mut self.half.queue {
@@ -328,7 +328,7 @@ impl RequestBuilder<'_, '_> {
     ///
     /// A full queue and too many segments, a request that the type of the queue pair does not
     /// allow; the batch stays as it was.
-    #[inline]
+    #[inline(always)]
     pub fn from(self, segments: &[Segment]) -> Result<(), PostError> {
         self.push(Payload::Segments(segments))
     }
@@ -340,12 +340,12 @@ impl RequestBuilder<'_, '_> {
     ///
     /// A full queue and more bytes than `max_inline_data`, a request that the type of the queue
     /// pair does not allow; the batch stays as it was.
-    #[inline]
+    #[inline(always)]
     pub fn inline(self, bytes: &[u8]) -> Result<(), PostError> {
         self.push(Payload::Inline(bytes))
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(self, payload: Payload<'_>) -> Result<(), PostError> {
         self.check(&payload)?;
         let half = &mut *self.batch.half;
@@ -372,7 +372,7 @@ impl RequestBuilder<'_, '_> {
     }
 
     /// Refuses what this queue pair cannot carry out.
-    #[inline]
+    #[inline(always)]
     fn check(&self, payload: &Payload<'_>) -> Result<(), PostError> {
         let SendHalf { entry, qp_type, .. } = &*self.batch.half;
         let qp_type = *qp_type;
@@ -441,7 +441,7 @@ impl ReadBuilder<'_, '_> {
     /// # Errors
     ///
     /// As [`RequestBuilder::from`]; [`PostError::NoReads`] where the two sides agreed on none.
-    #[inline]
+    #[inline(always)]
     pub fn into(self, segments: &[Segment]) -> Result<(), PostError> {
         self.request.check_depth()?;
         self.request.from(segments)
@@ -477,7 +477,7 @@ impl AtomicBuilder<'_, '_> {
     /// As [`RequestBuilder::from`]; [`PostError::NoReads`] where the two sides agreed on none,
     /// [`PostError::AtomicLength`] for a segment of another size, [`PostError::AtomicUnaligned`]
     /// where the peer's address is not a multiple of 8. The batch stays as it was.
-    #[inline]
+    #[inline(always)]
     pub fn into(self, answer: Segment) -> Result<(), PostError> {
         self.request.check_depth()?;
         let length = answer.len();
@@ -507,7 +507,7 @@ impl AtomicWriteBuilder<'_, '_> {
     /// A full queue, a queue pair that is not RC; [`PostError::NoAtomicWrite`] where the device has
     /// none; [`PostError::NoReads`] where the two sides agreed on none, [`PostError::AtomicUnaligned`]
     /// where the peer's address is not a multiple of 8. The batch stays as it was.
-    #[inline]
+    #[inline(always)]
     pub fn bytes(self, value: [u8; ATOMIC_LENGTH]) -> Result<(), PostError> {
         self.request.check_depth()?;
         check_alignment(self.to)?;

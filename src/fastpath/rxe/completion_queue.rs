@@ -29,7 +29,7 @@ impl CompletionQueue {
     }
 
     /// Takes out as many completions as there are, up to the length of `entries`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&mut self, entries: &mut [Completion]) -> usize {
         self.ring.drain(entries.len(), |index, slot| {
             // SAFETY: `new` checked that a slot holds a `Wc`, every bit pattern of which is valid,

@@ -70,6 +70,7 @@ impl Ring {
         })
     }
 
+    #[inline]
     fn producer_index(&self) -> &AtomicU32 {
         // SAFETY: the header is mapped for as long as `self` lives and the field is aligned. Both
         // sides treat it as an atomic.
@@ -79,6 +80,7 @@ impl Ring {
         }
     }
 
+    #[inline]
     fn consumer_index(&self) -> &AtomicU32 {
         // SAFETY: as for `producer_index`.
         unsafe {
@@ -87,6 +89,7 @@ impl Ring {
         }
     }
 
+    #[inline(always)]
     fn slot(&self, index: u32) -> NonNull<u8> {
         let index = (index & self.mask) as usize;
         // SAFETY: `new` checked that `mask + 1` slots lie in the mapping behind the header.
@@ -134,7 +137,7 @@ impl Producer {
 
     /// The next slot, if one is free. It may be filled until the next call, and counts from
     /// [`Producer::advance`] on.
-    #[inline]
+    #[inline(always)]
     pub(super) fn free_slot(&mut self) -> Option<NonNull<u8>> {
         let after = (self.next + 1) & self.ring.mask;
         if after == self.consumed {
@@ -172,6 +175,7 @@ impl Producer {
     }
 
     /// Forgets the filled slots that were not published.
+    #[inline]
     pub(super) fn discard(&mut self) {
         self.next = self.published;
     }
@@ -198,7 +202,7 @@ impl Consumer {
 
     /// Calls `take` with each full slot in order, at most `limit` of them, then gives them back to
     /// the kernel. Returns how many there were.
-    #[inline]
+    #[inline(always)]
     pub(super) fn drain(
         &mut self,
         limit: usize,

@@ -51,7 +51,7 @@ impl SendQueue {
     }
 
     /// Builds a request in the ring, without telling the kernel.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         let (length, count, inline) = match request.payload {
             Payload::Segments(segments) => {
@@ -106,11 +106,13 @@ impl SendQueue {
     }
 
     /// Forgets the requests that were pushed since the last doorbell.
+    #[inline]
     pub(crate) fn discard(&mut self) {
         self.ring.discard();
     }
 
     /// Hands the pushed requests to the kernel and rings the doorbell, if there are any.
+    #[inline(always)]
     pub(crate) fn ring_doorbell(&mut self) -> Result<(), PostError> {
         if !self.ring.has_unpublished() {
             return Ok(());
@@ -158,7 +160,7 @@ impl Target {
 }
 
 /// The kernel's opcode, the immediate data as it lies in the request, and the target.
-#[inline]
+#[inline(always)]
 fn encode(operation: Operation) -> (u32, u32, Target) {
     use Target::{Memory, Receiver};
     let atomic = |at, compare_add, swap| {
@@ -194,7 +196,7 @@ fn encode(operation: Operation) -> (u32, u32, Target) {
 /// # Safety
 ///
 /// `to` must be valid for writes.
-#[inline]
+#[inline(always)]
 unsafe fn write_target(to: *mut [u64; 15], target: Target) {
     match target {
         Target::Memory(remote) => {

@@ -47,7 +47,7 @@ impl CompletionQueue {
     }
 
     /// Takes out as many completions as there are, up to the length of `entries`.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn poll(&mut self, entries: &mut [Completion]) -> usize {
         let mut taken = 0;
         for entry in entries {

@@ -60,7 +60,7 @@ impl SendQueue {
     }
 
     /// Builds a request in the queue, without giving it to the kernel.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         let (opcode, remote) = encode(&request.operation)?;
         check_flags(opcode, request)?;
