@@ -56,13 +56,15 @@ pub use device::{
 pub use endpoint::{Connection, Connector, Incoming, Listener, Prepared, Queues, Settings, SyncId};
 pub use error::{Error, ErrorKind, Result};
 pub use fastpath::{
-    Completion, CompletionStatus, Failure, GRH_LENGTH, Opcode, PostError, QpType, RemoteAddress,
-    Segment, SendFlags, Success,
+    Completion, CompletionStatus, Failure, FlushPlacement, GRH_LENGTH, Opcode, PostError, QpType,
+    RemoteAddress, Segment, SendFlags, Success,
 };
 pub use verbs::{
-    Access, AddressHandle, AtomicBuilder, AtomicWriteBuilder, Batch, Buffer, CompletionChannel, Cq,
-    CqBuilder, Destination, Mr, Path, Pd, Qp, QpAttr, QpCapabilities, QpInfo, QpModify, QpState,
-    ReadBuilder, RecvHalf, RequestBuilder, SendHalf, Srq, SrqAttr, SrqInfo, Xrcd,
+    Access, AddressHandle, AtomicBuilder, AtomicWriteBuilder, Batch, BindBuilder, Buffer,
+    CompletionChannel, Cq, CqBuilder, Data, Destination, FlushBuilder, InvalidateBuilder,
+    ListError, Mr, Mw, MwType, Path, Pd, Qp, QpAttr, QpCapabilities, QpInfo, QpModify, QpState,
+    ReadBuilder, RecvHalf, RecvRequest, RequestBuilder, SendHalf, SendRequest, Srq, SrqAttr,
+    SrqInfo, Work, Xrcd,
 };
 
 #[doc = include_str!("../docs/c-names.md")]

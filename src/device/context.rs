@@ -165,6 +165,11 @@ impl Context {
         is_inherited(self.0.generation)
     }
 
+    /// Which process opened the device, for objects that ask [`is_inherited`] on the data path.
+    pub(crate) fn generation(&self) -> u32 {
+        self.0.generation
+    }
+
     /// Refuses a forked child as the kernel does when it is sent a command in the `write()` form.
     /// Whatever else the child does with the descriptor would happen to the parent's objects.
     pub(crate) fn check_own(&self) -> io::Result<()> {

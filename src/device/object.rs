@@ -17,6 +17,7 @@ use crate::sys::{Attr, Value};
 pub(crate) enum ObjectKind {
     ProtectionDomain,
     MemoryRegion,
+    MemoryWindow,
     AddressHandle,
     CompletionQueue,
     SharedReceiveQueue,
@@ -30,6 +31,7 @@ impl ObjectKind {
         match self {
             Self::ProtectionDomain => "protection domain",
             Self::MemoryRegion => "memory region",
+            Self::MemoryWindow => "memory window",
             Self::AddressHandle => "address handle",
             Self::CompletionQueue => "completion queue",
             Self::SharedReceiveQueue => "shared receive queue",
@@ -43,6 +45,7 @@ impl ObjectKind {
         match self {
             Self::ProtectionDomain => "dealloc_pd",
             Self::MemoryRegion => "dereg_mr",
+            Self::MemoryWindow => "dealloc_mw",
             Self::AddressHandle => "destroy_ah",
             Self::CompletionQueue => "destroy_cq",
             Self::SharedReceiveQueue => "destroy_srq",
@@ -57,6 +60,7 @@ impl ObjectKind {
         match self {
             Self::ProtectionDomain => (object::PD, ioctl::pd::DESTROY),
             Self::MemoryRegion => (object::MR, ioctl::mr::DESTROY),
+            Self::MemoryWindow => (object::MW, ioctl::mw::DESTROY),
             Self::AddressHandle => (object::AH, ioctl::ah::DESTROY),
             Self::CompletionQueue => (object::CQ, ioctl::cq::DESTROY),
             Self::SharedReceiveQueue => (object::SRQ, ioctl::srq::DESTROY),

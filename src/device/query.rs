@@ -79,6 +79,35 @@ impl DeviceAttr {
         self.1.contains(uverbs::DeviceCapFlags::ATOMIC_WRITE)
     }
 
+    /// Whether the device has flushes that make what was written visible
+    /// ([`FlushPlacement::GLOBAL`](crate::FlushPlacement::GLOBAL)). rxe has them with Linux 6.2 and
+    /// newer.
+    #[doc(alias = "IB_UVERBS_DEVICE_FLUSH_GLOBAL")]
+    pub fn has_flush_global(&self) -> bool {
+        self.1.contains(uverbs::DeviceCapFlags::FLUSH_GLOBAL)
+    }
+
+    /// Whether the device has flushes that make what was written outlive a loss of power
+    /// ([`FlushPlacement::PERSISTENT`](crate::FlushPlacement::PERSISTENT)).
+    #[doc(alias = "IB_UVERBS_DEVICE_FLUSH_PERSISTENT")]
+    pub fn has_flush_persistent(&self) -> bool {
+        self.1.contains(uverbs::DeviceCapFlags::FLUSH_PERSISTENT)
+    }
+
+    /// Whether the device has memory windows of [type 1](crate::MwType::One).
+    #[doc(alias = "IBV_DEVICE_MEM_WINDOW")]
+    pub fn has_windows_of_type_1(&self) -> bool {
+        self.1.contains(uverbs::DeviceCapFlags::MEM_WINDOW)
+    }
+
+    /// Whether the device has memory windows of [type 2](crate::MwType::Two).
+    #[doc(alias("IBV_DEVICE_MEM_WINDOW_TYPE_2A", "IBV_DEVICE_MEM_WINDOW_TYPE_2B"))]
+    pub fn has_windows_of_type_2(&self) -> bool {
+        use uverbs::DeviceCapFlags as Flags;
+        self.1
+            .intersects(Flags::MEM_WINDOW_TYPE_2A | Flags::MEM_WINDOW_TYPE_2B)
+    }
+
     /// Vendor and part number of the device.
     pub fn vendor(&self) -> (u32, u32) {
         (self.0.vendor_id, self.0.vendor_part_id)

@@ -97,6 +97,15 @@ impl Success<'_> {
         (received && flagged).then(|| u32::from_be(self.0.ex))
     }
 
+    /// The key that the peer invalidated with a received message
+    /// ([`Batch::send_invalidate`](crate::Batch::send_invalidate)): the memory window that had it is
+    /// closed.
+    #[doc(alias("invalidated_rkey", "IBV_WC_WITH_INV"))]
+    pub fn invalidated(&self) -> Option<u32> {
+        let flagged = self.0.wc_flags & uverbs::WcFlags::WITH_INVALIDATE.bits() != 0;
+        (self.opcode() == Opcode::Receive && flagged).then_some(self.0.ex)
+    }
+
     /// Number of the queue pair that sent a received datagram. Other requests have none.
     pub fn source_qp(&self) -> u32 {
         self.0.src_qp
@@ -140,6 +149,7 @@ impl fmt::Debug for Success<'_> {
             .field("opcode", &self.opcode())
             .field("byte_len", &self.byte_len())
             .field("immediate", &self.immediate())
+            .field("invalidated", &self.invalidated())
             .finish()
     }
 }
@@ -200,6 +210,15 @@ pub enum Opcode {
     /// An atomic write.
     #[doc(alias = "IBV_WC_ATOMIC_WRITE")]
     AtomicWrite,
+    /// A memory window was bound.
+    #[doc(alias = "IBV_WC_BIND_MW")]
+    BindWindow,
+    /// A memory window was closed by invalidating its key.
+    #[doc(alias = "IBV_WC_LOCAL_INV")]
+    LocalInvalidate,
+    /// The peer flushed its memory.
+    #[doc(alias = "IBV_WC_FLUSH")]
+    Flush,
     /// A message was received.
     Receive,
     /// The peer wrote into registered memory and sent immediate data.
@@ -217,6 +236,9 @@ impl Opcode {
             WcOpcode::COMP_SWAP => Self::CompareSwap,
             WcOpcode::FETCH_ADD => Self::FetchAdd,
             WcOpcode::ATOMIC_WRITE => Self::AtomicWrite,
+            WcOpcode::BIND_MW => Self::BindWindow,
+            WcOpcode::LOCAL_INV => Self::LocalInvalidate,
+            WcOpcode::FLUSH => Self::Flush,
             WcOpcode::RECV => Self::Receive,
             WcOpcode::RECV_RDMA_WITH_IMM => Self::ReceiveWriteImmediate,
             WcOpcode(other) => Self::Other(other),
@@ -339,6 +361,9 @@ mod tests {
             (3, Opcode::CompareSwap),
             (4, Opcode::FetchAdd),
             (9, Opcode::AtomicWrite),
+            (5, Opcode::BindWindow),
+            (6, Opcode::LocalInvalidate),
+            (8, Opcode::Flush),
             (128, Opcode::Receive),
             (129, Opcode::ReceiveWriteImmediate),
         ];
@@ -361,5 +386,18 @@ mod tests {
             None,
             "the sender's own completion"
         );
+    }
+
+    #[test]
+    fn an_invalidated_key_is_told_by_the_kernels_bit_and_is_no_immediate_data() {
+        let mut wc = completion(0, WcOpcode::RECV.0);
+        wc.0.ex = 0x0102_0304;
+        for (flags, key) in [(1, None), (1 << 2, Some(0x0102_0304)), (1 << 3, None)] {
+            wc.0.wc_flags = flags;
+            let result = wc.result().unwrap();
+            assert_eq!((result.invalidated(), result.immediate()), (key, None));
+        }
+        (wc.0.wc_flags, wc.0.opcode) = (1 << 2, WcOpcode::SEND.0);
+        assert_eq!(wc.result().unwrap().invalidated(), None, "the sender's own");
     }
 }

@@ -22,5 +22,5 @@ use doorbell::Doorbell;
 pub(crate) use provider::{AhSetup, CqSetup, Provider, QpMade, QpQueues, QpSetup, SrqSetup};
 pub use qp_type::QpType;
 pub(crate) use queues::{CompletionQueue, RecvQueue, SendQueue};
-pub(crate) use request::{Datagram, Operation, Payload, Request};
-pub use request::{PostError, RemoteAddress, Segment, SendFlags};
+pub(crate) use request::{Datagram, Flush, Operation, Payload, Request, WindowBind};
+pub use request::{FlushPlacement, PostError, RemoteAddress, Segment, SendFlags};

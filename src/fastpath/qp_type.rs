@@ -58,8 +58,12 @@ impl QpType {
             Operation::Read(_)
             | Operation::CompareSwap { .. }
             | Operation::FetchAdd { .. }
-            | Operation::AtomicWrite(_) => self == Self::Rc,
+            | Operation::AtomicWrite(_)
+            | Operation::SendInvalidate(_)
+            | Operation::LocalInvalidate(_)
+            | Operation::Flush(_) => self == Self::Rc,
             Operation::Send
+            | Operation::BindWindow(_)
             | Operation::SendImmediate(_)
             | Operation::Write(_)
             | Operation::WriteImmediate(..) => matches!(self, Self::Rc | Self::Uc),

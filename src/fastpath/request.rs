@@ -90,6 +90,31 @@ bitflags! {
     }
 }
 
+/// How far a flush reaches at the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FlushPlacement {
+    /// Everybody on the peer's machine can see what was written.
+    #[doc(alias = "IBV_FLUSH_GLOBAL")]
+    Global,
+    /// What was written outlives a loss of power.
+    #[doc(alias = "IBV_FLUSH_PERSISTENT")]
+    Persistent,
+    /// Both.
+    GlobalAndPersistent,
+}
+
+impl FlushPlacement {
+    /// The kernel's bits.
+    pub(crate) fn to_kernel(self) -> uverbs::FlushPlacement {
+        use uverbs::FlushPlacement as Bits;
+        match self {
+            Self::Global => Bits::GLOBAL,
+            Self::Persistent => Bits::PERSISTENT,
+            Self::GlobalAndPersistent => Bits::GLOBAL | Bits::PERSISTENT,
+        }
+    }
+}
+
 /// What a request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -110,6 +135,38 @@ pub(crate) enum Operation {
     AtomicWrite(RemoteAddress),
     Datagram(Datagram),
     DatagramImmediate(Datagram, u32),
+    /// A send that invalidates a key of the peer's.
+    SendInvalidate(u32),
+    /// Invalidates a key of this side's.
+    LocalInvalidate(u32),
+    BindWindow(WindowBind),
+    Flush(Flush),
+}
+
+/// What a memory window is to open from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct WindowBind {
+    /// Address of the first byte.
+    pub address: u64,
+    /// Bytes; none closes the window.
+    pub length: u64,
+    /// Local key of the region; 0 without one.
+    pub lkey: u32,
+    /// The window's key until now.
+    pub old_rkey: u32,
+    /// The window's key from now on.
+    pub new_rkey: u32,
+    /// What peers may do there, in the kernel's bits.
+    pub access: u32,
+}
+
+/// What the peer is to flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flush {
+    pub at: RemoteAddress,
+    /// Bytes from there on; none flushes the whole region.
+    pub length: Option<u32>,
+    pub placement: FlushPlacement,
 }
 
 /// Who receives a datagram.
@@ -131,6 +188,8 @@ pub(crate) enum Payload<'a> {
     Inline(&'a [u8]),
     /// The value of an atomic write.
     Value([u8; 8]),
+    /// So many bytes of the peer's memory, none of which move.
+    Remote(u32),
 }
 
 /// One send work request.
@@ -206,6 +265,30 @@ pub enum PostError {
     /// The device has no atomic write
     /// ([`DeviceAttr::has_atomic_write`](crate::DeviceAttr::has_atomic_write)).
     NoAtomicWrite,
+    /// The device has no flush that reaches so far
+    /// ([`DeviceAttr::has_flush_global`](crate::DeviceAttr::has_flush_global),
+    /// [`DeviceAttr::has_flush_persistent`](crate::DeviceAttr::has_flush_persistent)).
+    NoFlush,
+    /// The memory window or the region was made in another protection domain than the queue pair.
+    ForeignWindow,
+    /// The range of a memory window has no bytes, or reaches beyond the region.
+    WindowRange {
+        /// Where it begins in the region.
+        offset: usize,
+        /// Its bytes.
+        length: usize,
+        /// Bytes of the region.
+        region: usize,
+    },
+    /// The region was registered without [`Access::MW_BIND`](crate::Access::MW_BIND).
+    NoWindowsInRegion,
+    /// The window is to allow what only local access can mean, or writing and atomics in a region
+    /// that was registered without [`Access::LOCAL_WRITE`](crate::Access::LOCAL_WRITE).
+    WindowAccess,
+    /// A window of type 1 cannot be invalidated, and its key cannot be chosen.
+    WindowOfType1,
+    /// A window of type 2 is not closed by a bind.
+    WindowOfType2,
     /// The device has no such requests, whatever its queue pair.
     NotOnDevice {
         /// The driver of the device.
@@ -253,8 +336,8 @@ impl fmt::Display for PostError {
             Self::WrongQpType { qp_type } => f.write_str(match qp_type {
                 QpType::Rc => "an RC queue pair sends no datagrams; they need a UD queue pair",
                 QpType::Uc => {
-                    "a UC queue pair can send and write, but neither read nor use atomics nor send \
-                     datagrams"
+                    "a UC queue pair can send, write and bind windows, but neither read, flush, \
+                     invalidate nor use atomics nor send datagrams"
                 }
                 QpType::Ud => {
                     "a UD queue pair sends datagrams only; name the receiver with send_datagram"
@@ -295,6 +378,36 @@ impl fmt::Display for PostError {
             Self::NoAtomicWrite => {
                 f.write_str("the device has no atomic write; rxe has it with Linux 6.2 and newer")
             }
+            Self::NoFlush => f.write_str(
+                "the device has no flush that reaches so far; rxe has flushes with Linux 6.2 and newer",
+            ),
+            Self::ForeignWindow => f.write_str(
+                "the memory window or its region is of another protection domain than the queue \
+                 pair",
+            ),
+            Self::WindowRange {
+                offset,
+                length,
+                region,
+            } => write!(
+                f,
+                "{length} bytes from {offset} on are no window of a region of {region} bytes"
+            ),
+            Self::NoWindowsInRegion => f.write_str(
+                "memory windows need a region that was registered with MW_BIND",
+            ),
+            Self::WindowAccess => f.write_str(
+                "a memory window allows what peers do (REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC, \
+                 FLUSH_GLOBAL, FLUSH_PERSISTENT), and writing and atomics only in a region with \
+                 LOCAL_WRITE",
+            ),
+            Self::WindowOfType1 => f.write_str(
+                "a memory window of type 1 cannot be invalidated and its key cannot be chosen; \
+                 bind it again, or unbind it",
+            ),
+            Self::WindowOfType2 => f.write_str(
+                "a memory window of type 2 is closed by invalidating it, not by a bind",
+            ),
             Self::NotOnDevice { driver, what } => {
                 write!(f, "devices of the driver {driver} have no {what}")
             }
@@ -324,7 +437,9 @@ impl From<PostError> for Error {
             PostError::NoReads | PostError::NotConnected => ErrorKind::InvalidState,
             PostError::Destroyed => ErrorKind::Destroyed,
             PostError::Inherited => ErrorKind::PermissionDenied,
-            PostError::NoAtomicWrite | PostError::NotOnDevice { .. } => ErrorKind::NotSupported,
+            PostError::NoAtomicWrite | PostError::NoFlush | PostError::NotOnDevice { .. } => {
+                ErrorKind::NotSupported
+            }
             PostError::Doorbell { errno } => {
                 return Error::from_errno("post", errno).because(error.to_string());
             }
@@ -338,6 +453,12 @@ impl From<PostError> for Error {
             | PostError::NoSegments
             | PostError::AtomicLength { .. }
             | PostError::AtomicUnaligned { .. }
+            | PostError::ForeignWindow
+            | PostError::WindowRange { .. }
+            | PostError::NoWindowsInRegion
+            | PostError::WindowAccess
+            | PostError::WindowOfType1
+            | PostError::WindowOfType2
             | PostError::NumberTaken { .. } => ErrorKind::InvalidInput,
         };
         Error::new("post", kind, error.to_string())
@@ -357,6 +478,7 @@ impl Payload<'_> {
             Self::Segments(segments) => total_length(segments).map(|length| length as usize),
             Self::Inline(bytes) => Ok(bytes.len()),
             Self::Value(bytes) => Ok(bytes.len()),
+            Self::Remote(length) => Ok(*length as usize),
         }
     }
 }

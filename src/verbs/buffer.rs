@@ -2,6 +2,7 @@
 
 use std::ops::{Bound, RangeBounds};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::{Access, Mr, Pd};
 use crate::error::{Error, Result};
@@ -13,7 +14,7 @@ use crate::sys::Memory;
 /// A device may write to it at any time, so there are no references to its bytes: they are copied
 /// in and out. A [`Segment`] of it may outlive the buffer. That is safe: the registration is taken
 /// back before the memory is, and a request that comes too late fails instead of touching what is
-/// there then.
+/// there then. A memory window that is bound to the buffer ([`Mw`](super::Mw)) keeps both.
 ///
 /// ```no_run
 /// # fn example(pd: &rdmacm::Pd) -> rdmacm::Result<()> {
@@ -26,9 +27,9 @@ use crate::sys::Memory;
 /// ```
 #[derive(Debug)]
 pub struct Buffer {
-    // Before the memory: deregistering comes before unmapping.
     mr: Mr,
-    memory: Memory,
+    /// The registration holds it as well.
+    memory: Arc<Memory>,
 }
 
 impl Pd {
@@ -46,7 +47,9 @@ impl Pd {
         }
         let memory = Memory::new(self.context().kernel(), length)
             .map_err(|error| Error::from_os("alloc", &error))?;
-        let mr = Mr::register(self, memory.address().as_ptr() as u64, length, access)?;
+        let memory = Arc::new(memory);
+        let address = memory.address().as_ptr() as u64;
+        let mr = Mr::register(self, address, length, access, Some(memory.clone()))?;
         Ok(Buffer { mr, memory })
     }
 }
@@ -160,5 +163,12 @@ impl Buffer {
                 self.len()
             ),
         )
+    }
+}
+
+/// The registration of the buffer, for binding memory windows to it.
+impl AsRef<Mr> for Buffer {
+    fn as_ref(&self) -> &Mr {
+        &self.mr
     }
 }

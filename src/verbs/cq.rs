@@ -13,7 +13,7 @@ use super::comp_channel::ChannelMember;
 use crate::device::{Context, CqToken, KernelObject, ObjectKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Completion, CompletionQueue, CqSetup, Provider};
-use crate::sys::{Attr, Deadline, Value, wait_readable};
+use crate::sys::{Attr, Deadline, Value, is_inherited, wait_readable};
 
 /// A completion queue: where finished work requests are reported.
 ///
@@ -26,6 +26,8 @@ pub struct Cq {
     object: Arc<KernelObject>,
     channel: Option<ChannelMember>,
     token: CqToken,
+    /// Which process made the queue.
+    generation: u32,
     /// Whether `wait` has asked for an event that it has not read yet.
     event_due: bool,
 }
@@ -119,6 +121,7 @@ impl<'a> CqBuilder<'a> {
             object,
             channel: member,
             token,
+            generation: context.generation(),
             event_due: false,
         })
     }
@@ -184,9 +187,9 @@ impl Cq {
     }
 
     /// A forked child finds nothing: the completions are the parent's.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, entries: &mut [Completion]) -> usize {
-        match self.object.context().is_inherited() {
+        match is_inherited(self.generation) {
             true => 0,
             false => self.queue.poll(entries),
         }

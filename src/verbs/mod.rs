@@ -1,17 +1,20 @@
-//! Verbs: protection domains, memory regions, address handles, completion queues, queue pairs and
+//! Verbs: protection domains, memory regions and windows, address handles, completion queues, queue pairs and
 //! shared receive queues.
 //!
 //! Parents are held by their children, so any order of drops is a right one. Everything here can
 //! be used without the connection manager.
 
 mod ah;
+mod batch;
 #[allow(unsafe_code)]
 mod buffer;
+mod builder;
 #[allow(unsafe_code)]
 mod comp_channel;
 mod cq;
 #[allow(unsafe_code)]
 mod mr;
+mod mw;
 mod path;
 mod pd;
 mod qp;
@@ -21,6 +24,7 @@ mod qp_query;
 mod qp_transition;
 mod recv;
 mod reply;
+mod request_list;
 mod send;
 mod srq;
 mod xrcd;
@@ -29,10 +33,16 @@ mod xrcd;
 mod tests;
 
 pub use ah::{AddressHandle, Destination};
+pub use batch::Batch;
 pub use buffer::Buffer;
+pub use builder::{
+    AtomicBuilder, AtomicWriteBuilder, BindBuilder, FlushBuilder, InvalidateBuilder, ReadBuilder,
+    RequestBuilder,
+};
 pub use comp_channel::CompletionChannel;
 pub use cq::{Cq, CqBuilder};
 pub use mr::{Access, Mr};
+pub use mw::{Mw, MwType};
 pub use path::Path;
 pub use pd::Pd;
 pub use qp::Qp;
@@ -40,6 +50,7 @@ pub use qp_attr::{QpAttr, QpCapabilities};
 pub use qp_modify::{QpModify, QpState};
 pub use qp_query::QpInfo;
 pub use recv::RecvHalf;
-pub use send::{AtomicBuilder, AtomicWriteBuilder, Batch, ReadBuilder, RequestBuilder, SendHalf};
+pub use request_list::{Data, ListError, RecvRequest, SendRequest, Work};
+pub use send::SendHalf;
 pub use srq::{Srq, SrqAttr, SrqInfo};
 pub use xrcd::Xrcd;

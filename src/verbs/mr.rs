@@ -1,6 +1,7 @@
 //! Memory regions: memory that a device may touch.
 
 use std::io;
+use std::sync::Arc;
 
 use bitflags::bitflags;
 use rdmacm_kernel_abi::uverbs;
@@ -9,6 +10,7 @@ use super::Pd;
 use crate::device::{Context, DriverPart, KernelObject, ObjectKind};
 use crate::error::{Error, Result};
 use crate::fastpath::{Provider, RemoteAddress, Segment};
+use crate::sys::Memory;
 
 bitflags! {
     /// What may be done to a memory region. Reading locally is always allowed.
@@ -23,6 +25,18 @@ bitflags! {
         const REMOTE_READ = uverbs::AccessFlags::REMOTE_READ.bits();
         /// Peers may use atomics on it; needs `LOCAL_WRITE`.
         const REMOTE_ATOMIC = uverbs::AccessFlags::REMOTE_ATOMIC.bits();
+        /// Memory windows may be bound to it ([`Mw`](super::Mw)).
+        const MW_BIND = uverbs::AccessFlags::MW_BIND.bits();
+        /// Peers may flush what they wrote until it can be seen
+        /// ([`FlushPlacement::GLOBAL`](crate::FlushPlacement::GLOBAL)). For devices that
+        /// [have](crate::DeviceAttr::has_flush_global) such flushes.
+        #[doc(alias = "IBV_ACCESS_FLUSH_GLOBAL")]
+        const FLUSH_GLOBAL = uverbs::AccessFlags::FLUSH_GLOBAL.bits();
+        /// Peers may flush what they wrote until it outlives a loss of power
+        /// ([`FlushPlacement::PERSISTENT`](crate::FlushPlacement::PERSISTENT)). For persistent
+        /// memory, and devices that [have](crate::DeviceAttr::has_flush_persistent) such flushes.
+        #[doc(alias = "IBV_ACCESS_FLUSH_PERSISTENT")]
+        const FLUSH_PERSISTENT = uverbs::AccessFlags::FLUSH_PERSISTENT.bits();
     }
 }
 
@@ -31,11 +45,23 @@ bitflags! {
 #[doc(alias = "ibv_mr")]
 #[derive(Debug)]
 pub struct Mr {
-    object: KernelObject,
+    registration: Arc<Registration>,
+    pd: Pd,
+    access: Access,
     address: u64,
     length: usize,
     lkey: u32,
     rkey: u32,
+}
+
+/// A region as the kernel knows it. A memory window that is bound to it holds it as well: the kernel
+/// would not take it back before.
+#[derive(Debug)]
+pub(super) struct Registration {
+    // Before the memory: deregistering comes before unmapping.
+    object: KernelObject,
+    /// The library's memory, where it is that.
+    _memory: Option<Arc<Memory>>,
 }
 
 impl Pd {
@@ -49,7 +75,8 @@ impl Pd {
     ///
     /// # Safety
     ///
-    /// Until the region is dropped the device and, with remote access, the peer may write to the
+    /// Until the region is dropped, and with it each memory window of whose last two binds one was to
+    /// the region, the device and, with remote access, the peer may write to the
     /// range at any time that the posted requests and the given access allow. The memory must stay
     /// mapped, and the program must not hold references that contradict those writes.
     #[doc(alias("ibv_reg_mr", "rdma_reg_msgs", "rdma_reg_read", "rdma_reg_write"))]
@@ -59,13 +86,20 @@ impl Pd {
         length: usize,
         access: Access,
     ) -> Result<Mr> {
-        Mr::register(self, address as u64, length, access)
+        Mr::register(self, address as u64, length, access, None)
     }
 }
 
 impl Mr {
-    /// Registers a range that the caller keeps mapped until the region is dropped.
-    pub(super) fn register(pd: &Pd, address: u64, length: usize, access: Access) -> Result<Self> {
+    /// Registers a range that stays mapped as long as the registration: it is in `memory`, or the
+    /// caller vouches for it.
+    pub(super) fn register(
+        pd: &Pd,
+        address: u64,
+        length: usize,
+        access: Access,
+        memory: Option<Arc<Memory>>,
+    ) -> Result<Self> {
         let operation = "reg_mr";
         if length == 0 {
             return Err(Error::invalid(
@@ -107,7 +141,12 @@ impl Mr {
             pd.parents(),
         );
         Ok(Self {
-            object,
+            registration: Arc::new(Registration {
+                object,
+                _memory: memory,
+            }),
+            pd: pd.clone(),
+            access,
             address,
             length,
             lkey: response.lkey,
@@ -148,10 +187,28 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// When the kernel refuses, e.g. because memory windows are bound to it.
+    /// While memory windows are bound to it, the kernel refuses (`EINVAL`). The region then stays until
+    /// the last of them is dropped.
     #[doc(alias("ibv_dereg_mr", "rdma_dereg_mr"))]
     pub fn deregister(self) -> Result<()> {
-        self.object.destroy().map(drop)
+        match self.registration.object.destroy() {
+            Err(error) if error.errno() == Some(libc::EINVAL) => Err(error.because(
+                "memory windows are bound to the region; invalidate, unbind or drop them first",
+            )),
+            done => done.map(drop),
+        }
+    }
+
+    pub(super) fn registration(&self) -> &Arc<Registration> {
+        &self.registration
+    }
+
+    pub(super) fn pd(&self) -> &Pd {
+        &self.pd
+    }
+
+    pub(super) fn access(&self) -> Access {
+        self.access
     }
 
     /// A segment of `length` bytes from `offset` on; the caller has checked the range.
@@ -162,6 +219,12 @@ impl Mr {
             length,
             self.lkey,
         ))
+    }
+}
+
+impl AsRef<Mr> for Mr {
+    fn as_ref(&self) -> &Mr {
+        self
     }
 }
 

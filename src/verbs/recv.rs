@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::fastpath::{PostError, QpType, RecvQueue, Segment};
 use crate::qp_table::QpEntry;
+use crate::sys::is_inherited;
 
 /// The half of a queue pair that receives are posted to.
 #[derive(Debug)]
@@ -12,12 +13,15 @@ pub struct RecvHalf {
     queue: Option<RecvQueue>,
     entry: Arc<QpEntry>,
     qp_type: QpType,
+    /// Which process made the queue pair.
+    generation: u32,
 }
 
 impl RecvHalf {
     pub(super) fn new(queue: Option<RecvQueue>, entry: Arc<QpEntry>, qp_type: QpType) -> Self {
         Self {
             queue,
+            generation: entry.context().generation(),
             entry,
             qp_type,
         }
@@ -39,7 +43,7 @@ impl RecvHalf {
     #[doc(alias("ibv_post_recv", "rdma_post_recv", "rdma_post_recvv"))]
     #[inline]
     pub fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
-        if self.entry.is_inherited() {
+        if is_inherited(self.generation) {
             return Err(PostError::Inherited);
         }
         if self.entry.state() == QpEntry::DESTROYED {

@@ -20,8 +20,11 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait before saying that something does not happen.
 pub const QUIET: Duration = Duration::from_millis(100);
 
-/// All that can be allowed on a buffer.
-pub const ANY_ACCESS: Access = Access::all();
+/// All that peers can be allowed on any device.
+pub const ANY_ACCESS: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
 
 /// The address under test, with a port of the kernel's choice.
 pub fn any_port() -> SocketAddr {

@@ -224,7 +224,7 @@ impl Holdings {
             Step::Register => {
                 let pd = one(&self.pds, &pick);
                 self.buffers
-                    .extend(pd.and_then(|pd| pd.alloc(64, Access::all()).ok()));
+                    .extend(pd.and_then(|pd| pd.alloc(64, Access::LOCAL_WRITE).ok()));
             }
             Step::Post => self.post(&pick),
             Step::Poll => {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rdmacm_kernel_abi::rxe;
 
-use super::memory::{dma, write_payload};
+use super::memory::write_segments;
 use super::ring::Producer;
 use crate::error::Error;
-use crate::fastpath::request::{Payload, PostError, Segment, total_length};
+use crate::fastpath::request::{PostError, Segment};
 use crate::sys::Mapping;
 
 /// The receive queue of one queue pair, or one that several share.
@@ -41,28 +41,27 @@ impl RecvQueue {
                 max: self.max_segments,
             });
         }
-        let length = total_length(segments)?;
-        let depth = self.ring.depth();
-        let slot = self
-            .ring
-            .free_slot()
-            .ok_or(PostError::QueueFull { depth })?;
-        let wqe = rxe::RecvWqe {
-            wr_id,
-            dma: dma(length, segments.len() as u32),
-            ..Default::default()
+        let Some(slot) = self.ring.free_slot() else {
+            return Err(self.full());
         };
+        let wqe = slot.cast::<rxe::RecvWqe>().as_ptr();
         // SAFETY: the slot is ours until `publish`, and `new` checked that it holds a `RecvWqe`
-        // with `max_segments` segments behind it; aligned as for the send queue.
+        // with `max_segments` segments behind it; aligned as for the send queue. The two reserved
+        // fields are zero from the beginning.
         unsafe {
-            slot.cast::<rxe::RecvWqe>().write(wqe);
-            write_payload(
-                slot.add(size_of::<rxe::RecvWqe>()),
-                Payload::Segments(segments),
-            );
+            let message = write_segments(slot.add(size_of::<rxe::RecvWqe>()), segments)?;
+            (&raw mut (*wqe).wr_id).write(wr_id);
+            (&raw mut (*wqe).dma).write(message);
         }
         self.ring.advance();
         self.ring.publish();
         Ok(())
+    }
+
+    #[cold]
+    fn full(&self) -> PostError {
+        PostError::QueueFull {
+            depth: self.ring.depth(),
+        }
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use rdmacm_kernel_abi::rxe;
 use rdmacm_kernel_abi::uverbs::{self, WrOpcode};
 
-use super::memory::{dma, write_payload};
+use super::memory::write_payload;
 use super::ring::Producer;
 use crate::error::Error;
 use crate::fastpath::Doorbell;
 use crate::fastpath::request::{
-    Datagram, Operation, Payload, PostError, RemoteAddress, Request, total_length,
+    Datagram, Flush, Operation, Payload, PostError, RemoteAddress, Request, WindowBind,
 };
 use crate::sys::Mapping;
 
@@ -53,44 +53,27 @@ impl SendQueue {
     /// Builds a request in the ring, without telling the kernel.
     #[inline(always)]
     pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
-        let (length, count, inline) = match request.payload {
-            Payload::Segments(segments) => {
-                if segments.len() > self.max_segments as usize {
-                    return Err(PostError::TooManySegments {
-                        segments: segments.len(),
-                        max: self.max_segments,
-                    });
-                }
-                (total_length(segments)?, segments.len() as u32, 0)
-            }
-            Payload::Inline(bytes) => {
-                if bytes.len() > self.max_inline as usize {
-                    return Err(PostError::InlineTooLong {
-                        length: bytes.len(),
-                        max: self.max_inline,
-                    });
-                }
-                (bytes.len() as u32, 1, uverbs::SendFlags::INLINE.bits())
-            }
-            // The kernel looks for it in this place without a flag.
-            Payload::Value(bytes) => (bytes.len() as u32, 0, 0),
+        self.check_payload(request.payload)?;
+        let inline = match request.payload {
+            Payload::Inline(_) => uverbs::SendFlags::INLINE.bits(),
+            // The kernel looks for a value in the place of inline bytes without a flag.
+            _ => 0,
         };
-        let depth = self.ring.depth();
-        let slot = self
-            .ring
-            .free_slot()
-            .ok_or(PostError::QueueFull { depth })?;
-        let (opcode, immediate, target) = encode(request.operation);
+        let Some(slot) = self.ring.free_slot() else {
+            return Err(self.full());
+        };
+        let (opcode, extra, target) = encode(request.operation);
         let wqe = slot.cast::<rxe::SendWqe>().as_ptr();
         // SAFETY: the slot is ours until `advance` and `publish`; `new` checked that it holds a
         // `SendWqe` with the payload behind it, for as many segments or inline bytes as were
         // checked above. Slots are 8-aligned: the ring starts 384 bytes into a page and slots are
         // powers of two of 64 bytes and more.
         unsafe {
+            let message = write_payload(slot.add(size_of::<rxe::SendWqe>()), request.payload)?;
             (&raw mut (*wqe).wr.wr_id).write(request.wr_id);
             (&raw mut (*wqe).wr.opcode).write(opcode);
             (&raw mut (*wqe).wr.send_flags).write(request.flags.bits() | inline);
-            (&raw mut (*wqe).wr.ex).write(immediate);
+            (&raw mut (*wqe).wr.ex).write(extra);
             write_target(&raw mut (*wqe).wr.wr, target);
             // The kernel resets the other working fields itself, but a stale status would be
             // reported as this request's.
@@ -98,11 +81,36 @@ impl SendQueue {
             (&raw mut (*wqe).state).write(0);
             // This is the remote address that is used; the one in `wr` is not.
             (&raw mut (*wqe).iova).write(target.address());
-            (&raw mut (*wqe).dma).write(dma(length, count));
-            write_payload(slot.add(size_of::<rxe::SendWqe>()), request.payload);
+            (&raw mut (*wqe).dma).write(message);
         }
         self.ring.advance();
         Ok(())
+    }
+
+    #[inline(always)]
+    fn check_payload(&self, payload: Payload<'_>) -> Result<(), PostError> {
+        match payload {
+            Payload::Segments(segments) if segments.len() > self.max_segments as usize => {
+                Err(PostError::TooManySegments {
+                    segments: segments.len(),
+                    max: self.max_segments,
+                })
+            }
+            Payload::Inline(bytes) if bytes.len() > self.max_inline as usize => {
+                Err(PostError::InlineTooLong {
+                    length: bytes.len(),
+                    max: self.max_inline,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn full(&self) -> PostError {
+        PostError::QueueFull {
+            depth: self.ring.depth(),
+        }
     }
 
     /// Forgets the requests that were pushed since the last doorbell.
@@ -130,6 +138,8 @@ enum Target {
     Memory(RemoteAddress),
     Atomic(Atomic),
     Receiver(Datagram),
+    Window(WindowBind),
+    Flush(Flush),
 }
 
 /// The operands of an atomic, and what it works on.
@@ -149,17 +159,18 @@ impl Target {
     });
 
     /// The address in the peer's memory; 0 without one.
-    #[inline]
+    #[inline(always)]
     fn address(self) -> u64 {
         match self {
             Self::Memory(remote) => remote.address,
             Self::Atomic(atomic) => atomic.at.address,
-            Self::Receiver(_) => 0,
+            Self::Flush(flush) => flush.at.address,
+            Self::Receiver(_) | Self::Window(_) => 0,
         }
     }
 }
 
-/// The kernel's opcode, the immediate data as it lies in the request, and the target.
+/// The kernel's opcode, the immediate data or key as it lies in the request, and the target.
 #[inline(always)]
 fn encode(operation: Operation) -> (u32, u32, Target) {
     use Target::{Memory, Receiver};
@@ -170,7 +181,7 @@ fn encode(operation: Operation) -> (u32, u32, Target) {
             swap,
         })
     };
-    let (opcode, immediate, target) = match operation {
+    let (opcode, extra, target) = match operation {
         Operation::Send => (WrOpcode::SEND, 0, Target::NONE),
         Operation::SendImmediate(data) => (WrOpcode::SEND_WITH_IMM, data.to_be(), Target::NONE),
         Operation::Write(to) => (WrOpcode::RDMA_WRITE, 0, Memory(to)),
@@ -187,8 +198,12 @@ fn encode(operation: Operation) -> (u32, u32, Target) {
         Operation::DatagramImmediate(to, data) => {
             (WrOpcode::SEND_WITH_IMM, data.to_be(), Receiver(to))
         }
+        Operation::SendInvalidate(rkey) => (WrOpcode::SEND_WITH_INV, rkey, Target::NONE),
+        Operation::LocalInvalidate(rkey) => (WrOpcode::LOCAL_INV, rkey, Target::NONE),
+        Operation::BindWindow(bind) => (WrOpcode::BIND_MW, 0, Target::Window(bind)),
+        Operation::Flush(flush) => (WrOpcode::FLUSH, 0, Target::Flush(flush)),
     };
-    (opcode.0, immediate, target)
+    (opcode.0, extra, target)
 }
 
 /// Writes the part of a request that depends on its kind.
@@ -231,6 +246,42 @@ unsafe fn write_target(to: *mut [u64; 15], target: Target) {
                 (&raw mut (*ud).pkey_index).write(0);
                 (&raw mut (*ud).reserved).write(0);
                 (&raw mut (*ud).ah_num).write(datagram.handle_number);
+            }
+        }
+        Target::Window(bind) => {
+            let mw = to.cast::<rxe::SendWrMw>();
+            // SAFETY: as above.
+            unsafe {
+                mw.write(rxe::SendWrMw {
+                    addr: bind.address,
+                    length: bind.length,
+                    mr_lkey: bind.lkey,
+                    mw_rkey: bind.old_rkey,
+                    rkey: bind.new_rkey,
+                    access: bind.access,
+                });
+            }
+        }
+        Target::Flush(Flush {
+            at,
+            length,
+            placement,
+        }) => {
+            let level = match length {
+                Some(_) => uverbs::FlushSelectivity::RANGE,
+                None => uverbs::FlushSelectivity::MR,
+            };
+            let flush = to.cast::<rxe::SendWrFlush>();
+            // SAFETY: as above.
+            unsafe {
+                flush.write(rxe::SendWrFlush {
+                    remote_addr: at.address,
+                    length: length.unwrap_or(0),
+                    rkey: at.rkey,
+                    type_: placement.to_kernel().bits(),
+                    level: level.0,
+                    reserved: [0; 6],
+                });
             }
         }
     }

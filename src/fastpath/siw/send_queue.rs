@@ -84,11 +84,13 @@ impl SendQueue {
     }
 
     /// Forgets the requests that were pushed since the last doorbell.
+    #[inline(never)]
     pub(crate) fn discard(&mut self) {
         self.next = self.given;
     }
 
     /// Gives the pushed requests to the kernel and rings the doorbell, if there are any.
+    #[inline(never)]
     pub(crate) fn ring_doorbell(&mut self) -> Result<(), PostError> {
         if self.next == self.given {
             return Ok(());
@@ -162,6 +164,7 @@ impl SendQueue {
             }
             Payload::Inline(_) => Ok(()),
             Payload::Value(_) => Err(lacks("atomic write")),
+            Payload::Remote(_) => Err(lacks("flush")),
         }
     }
 
@@ -206,6 +209,12 @@ fn encode(operation: &Operation) -> Result<(Opcode, RemoteAddress), PostError> {
         Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => Err(lacks("atomics")),
         Operation::AtomicWrite(_) => Err(lacks("atomic write")),
         Operation::Datagram(_) | Operation::DatagramImmediate(..) => Err(lacks("datagrams")),
+        // The key lies where that of a place at the peer does.
+        Operation::SendInvalidate(rkey) => {
+            Ok((Opcode::SEND_REMOTE_INV, RemoteAddress { address: 0, rkey }))
+        }
+        Operation::LocalInvalidate(_) | Operation::BindWindow(_) => Err(lacks("memory windows")),
+        Operation::Flush(_) => Err(lacks("flush")),
     }
 }
 
@@ -267,6 +276,6 @@ unsafe fn write_payload(element: NonNull<Sqe>, payload: Payload<'_>) -> u8 {
             1
         }
         // Refused before.
-        Payload::Value(_) => 0,
+        Payload::Value(_) | Payload::Remote(_) => 0,
     }
 }

@@ -24,8 +24,8 @@ pub(crate) struct TwinDevice {
     pub gid_table_length: u32,
     /// Whether it has extended reliable connections, which rxe does not.
     pub has_xrc: bool,
-    /// Whether it has atomic writes, which rxe of Linux 6.1 does not.
-    pub has_atomic_write: bool,
+    /// What it can do besides the usual.
+    pub capabilities: uverbs::DeviceCapFlags,
     /// Number of its uverbs node; none for a device without verbs.
     pub uverbs: Option<u32>,
     /// Whether the node is there.
@@ -37,6 +37,10 @@ pub(crate) struct TwinDevice {
 }
 
 impl TwinDevice {
+    /// What rxe of Linux 6.1 can do.
+    pub(crate) const RXE_6_1: uverbs::DeviceCapFlags =
+        uverbs::DeviceCapFlags::MEM_WINDOW.union(uverbs::DeviceCapFlags::MEM_WINDOW_TYPE_2B);
+
     /// An rxe device at one address.
     pub(crate) fn rxe(index: u32, ip: IpAddr) -> Self {
         Self {
@@ -50,7 +54,10 @@ impl TwinDevice {
             ports: 1,
             gid_table_length: 1024,
             has_xrc: false,
-            has_atomic_write: true,
+            capabilities: Self::RXE_6_1
+                | uverbs::DeviceCapFlags::FLUSH_GLOBAL
+                | uverbs::DeviceCapFlags::FLUSH_PERSISTENT
+                | uverbs::DeviceCapFlags::ATOMIC_WRITE,
             uverbs: Some(index),
             has_node: true,
             node_minor: Some(192 + index),
@@ -66,14 +73,6 @@ impl TwinDevice {
     /// The device number of its node: major 231, minors from 192 on.
     pub(super) fn device_number(&self) -> Option<u64> {
         Some(libc::makedev(231, self.node_minor?))
-    }
-
-    /// What it can do besides the usual.
-    pub(super) fn capabilities(&self) -> u64 {
-        match self.has_atomic_write {
-            true => uverbs::DeviceCapFlags::ATOMIC_WRITE.bits(),
-            false => 0,
-        }
     }
 
     /// The limits that rxe has.

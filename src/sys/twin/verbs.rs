@@ -113,7 +113,7 @@ impl World {
                 let device = self.device_of(file)?;
                 answer.put(&uverbs::ExQueryDeviceResp {
                     base: device.attributes(),
-                    device_cap_flags_ex: device.capabilities(),
+                    device_cap_flags_ex: device.capabilities.bits(),
                     ..FromZeros::new_zeroed()
                 })
             }

@@ -17,7 +17,10 @@ use crate::error::Result;
 use crate::fastpath::{Completion, CompletionStatus, PostError};
 use crate::sys::twin::Twin;
 
-const ALL: Access = Access::all();
+const ALL: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
 
 fn context(twin: &Arc<Twin>) -> Context {
     twin.registry().context_of_index(0).unwrap()

@@ -332,7 +332,7 @@ fn an_atomic_write_puts_eight_bytes_in_place() {
 #[test]
 fn a_device_without_atomic_writes_is_not_given_one() {
     let device = TwinDevice {
-        has_atomic_write: false,
+        capabilities: TwinDevice::RXE_6_1,
         ..TwinDevice::rxe(0, std::net::Ipv4Addr::LOCALHOST.into())
     };
     let twin = Twin::with_devices(vec![device]);

@@ -46,7 +46,7 @@ const USES: [fn() -> Result<Made>; 8] = [
         Ok(Box::new(
             environment::context()
                 .default_pd()?
-                .alloc(100, rdmacm::Access::all())?,
+                .alloc(100, crate::pair::ANY_ACCESS)?,
         ))
     },
     || Ok(Box::new(listen(&EventChannel::open()?, any_port())?)),
