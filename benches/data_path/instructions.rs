@@ -5,6 +5,7 @@
 //! Each call is in a function of its own, with the arguments that a program has at run time.
 
 use std::error::Error;
+use std::hint::black_box;
 use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
@@ -42,7 +43,8 @@ fn mark(name: &str) {
     unsafe { libc::write(-1, name.as_ptr().cast(), name.len()) };
 }
 
-/// Calls with a mark on both sides.
+/// Calls with a mark on both sides. The arguments come out of a [`black_box`], or the functions would
+/// be made for the very arguments that they get here.
 fn marked<T>(name: &str, call: impl FnOnce() -> T) -> T {
     mark(name);
     let result = call();
@@ -156,21 +158,23 @@ impl Line {
     }
 
     fn round_of_all(&mut self) -> Result<(), Box<dyn Error>> {
-        let (segments, remote) = (self.segments, self.remote);
-        let one = &segments[..1];
+        let (segments, remote) = (self.segments, black_box(self.remote));
+        let (one, all) = (black_box(&segments[..1]), black_box(&segments[..]));
+        let bytes = black_box(&[7; INLINE][..]);
+        let wr_id = black_box(7);
         marked("nothing", || {});
-        let bytes = [7; INLINE];
         self.post("send of 64 bytes inline", |half| {
-            send_inline(half, 7, &bytes)
+            send_inline(half, wr_id, bytes)
         })?;
-        self.post("send of 1 segment", |half| send(half, 7, one))?;
-        self.post("send of 4 segments", |half| send(half, 7, &segments))?;
-        self.post("write of 1 segment", |half| write(half, 7, remote, one))?;
-        self.post("read into 1 segment", |half| read(half, 7, remote, one))?;
+        self.post("send of 1 segment", |half| send(half, wr_id, one))?;
+        self.post("send of 4 segments", |half| send(half, wr_id, all))?;
+        self.post("write of 1 segment", |half| write(half, wr_id, remote, one))?;
+        self.post("read into 1 segment", |half| read(half, wr_id, remote, one))?;
         let list = [(7, segments[0]); LIST];
-        self.post("a list of 32 sends", |half| send_list(half, &list))?;
+        let list = black_box(&list[..]);
+        self.post("a list of 32 sends", |half| send_list(half, list))?;
         let half = self.near.recv_half();
-        marked("receive into 1 segment", || receive(half, 7, one))?;
+        marked("receive into 1 segment", || receive(half, wr_id, one))?;
         self.poll_after("poll of 1 completion", 1, 1)?;
         self.poll_after("poll of 16 completions", MANY, MANY)?;
         self.poll_after("poll of nothing", 0, MANY)
@@ -194,13 +198,14 @@ impl Line {
         room: usize,
     ) -> Result<(), Box<dyn Error>> {
         let mut entries = [Completion::default(); MANY];
+        let entries = black_box(&mut entries[..room]);
         loop {
             for _ in 0..requests {
                 write(self.near.send_half(), 7, self.remote, &self.segments[..1])?;
             }
             let_complete();
             let cq = &mut self.cq;
-            let count = marked(name, || poll(cq, &mut entries[..room]));
+            let count = marked(name, || poll(cq, entries));
             self.clean_up()?;
             if count == requests {
                 return Ok(());

@@ -1,15 +1,21 @@
 //! The doorbell of devices that are software.
 
+use std::io;
+use std::sync::Arc;
+
 use rdmacm_kernel_abi::uverbs;
+use zerocopy::IntoBytes;
 
 use crate::device::Context;
-use crate::sys::WriteCommand;
+use crate::sys::{FixedCommand, Kernel};
 
 /// The `write()` that makes the kernel look at a send queue.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
     context: Context,
-    command: [u8; Self::LENGTH],
+    /// The context's, one step nearer.
+    kernel: Arc<dyn Kernel>,
+    command: FixedCommand,
 }
 
 impl Doorbell {
@@ -18,7 +24,6 @@ impl Doorbell {
     const WQE_SIZE: u32 = 128;
 
     pub(crate) fn new(context: &Context, qp_handle: u32) -> Self {
-        use zerocopy::IntoBytes;
         let header = uverbs::CmdHeader {
             command: uverbs::Command::POST_SEND.0,
             in_words: (Self::LENGTH / 4) as u16,
@@ -29,36 +34,32 @@ impl Doorbell {
             wqe_size: Self::WQE_SIZE,
             ..Default::default()
         };
-        let mut command = [0; Self::LENGTH];
-        let (head, tail) = command.split_at_mut(size_of_val(&header));
-        head.copy_from_slice(header.as_bytes());
-        tail.copy_from_slice(body.as_bytes());
+        let command = [header.as_bytes(), body.as_bytes()].concat();
         Self {
             context: context.clone(),
-            command,
+            kernel: Arc::clone(context.kernel()),
+            // The body begins with the address of the answer.
+            command: FixedCommand::new(&command, size_of_val(&header)),
         }
     }
 
     /// Rings; the errno when the kernel refuses. Repeated when a signal interrupts it.
-    pub(super) fn ring(&mut self) -> Result<(), i32> {
-        loop {
-            let mut response = [0; size_of::<uverbs::PostSendResp>()];
-            let command = WriteCommand {
-                request: &mut self.command,
-                response: Some((size_of::<uverbs::CmdHeader>(), &mut response)),
-                indirect: None,
-            };
-            match self
-                .context
-                .kernel()
-                .write_command(self.context.fd(), command)
-            {
+    #[inline(always)]
+    pub(super) fn ring(&self) -> Result<(), i32> {
+        match self.kernel.write_fixed(self.context.fd(), &self.command) {
+            Ok(()) => Ok(()),
+            Err(error) => self.ring_again(error),
+        }
+    }
+
+    #[cold]
+    fn ring_again(&self, mut error: io::Error) -> Result<(), i32> {
+        while error.raw_os_error() == Some(libc::EINTR) {
+            match self.kernel.write_fixed(self.context.fd(), &self.command) {
                 Ok(()) => return Ok(()),
-                Err(error) => match error.raw_os_error().unwrap_or(libc::EIO) {
-                    libc::EINTR => {}
-                    errno => return Err(errno),
-                },
+                Err(another) => error = another,
             }
         }
+        Err(error.raw_os_error().unwrap_or(libc::EIO))
     }
 }

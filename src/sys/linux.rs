@@ -16,8 +16,8 @@ use rdmacm_kernel_abi::{netlink, uverbs::ioctl};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    Attr, IoctlCommand, Kernel, LocalService, MAX_ATTRS, Question, Value, WriteCommand, adopt_fd,
-    local_service,
+    Attr, FixedCommand, IoctlCommand, Kernel, LocalService, MAX_ATTRS, Question, Value,
+    WriteCommand, adopt_fd, local_service,
 };
 
 /// Calls into the running kernel.
@@ -52,12 +52,11 @@ impl Kernel for Linux {
         if let Some((offset, buffer)) = indirect {
             put_address(request, offset, buffer.as_ptr() as u64);
         }
-        let written = nix::unistd::write(fd, request).map_err(with_any_errno)?;
-        if written != request.len() {
-            // The command was not carried out, whatever the count says.
-            return Err(io::Error::from_raw_os_error(libc::ENODATA));
-        }
-        Ok(())
+        write_whole(fd, request)
+    }
+
+    fn write_fixed(&self, fd: BorrowedFd<'_>, command: &FixedCommand) -> io::Result<()> {
+        write_whole(fd, command.request())
     }
 
     fn ioctl_command(
@@ -169,6 +168,16 @@ fn with_any_errno(errno: Errno) -> io::Error {
     match errno {
         Errno::UnknownErrno => io::Error::last_os_error(),
         known => known.into(),
+    }
+}
+
+#[inline]
+fn write_whole(fd: BorrowedFd<'_>, request: &[u8]) -> io::Result<()> {
+    match nix::unistd::write(fd, request) {
+        Ok(written) if written == request.len() => Ok(()),
+        // The command was not carried out, whatever the count says.
+        Ok(_) => Err(io::Error::from_raw_os_error(libc::ENODATA)),
+        Err(errno) => Err(with_any_errno(errno)),
     }
 }
 

@@ -10,6 +10,7 @@
 //!
 //! Apart from the kernel there is the system's name resolver, [`resolve_name`].
 
+mod fixed_command;
 mod fork;
 mod linux;
 mod local_service;
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 use nix::poll::PollFd;
 
+pub(crate) use fixed_command::FixedCommand;
 pub(crate) use fork::{fork_generation, is_inherited};
 pub(crate) use linux::Linux;
 pub(crate) use local_service::{Absence, LocalService, Question};
@@ -105,6 +107,9 @@ pub(crate) trait Kernel: Send + Sync + fmt::Debug {
 
     /// Sends a command with `write()`. A short count is an error.
     fn write_command(&self, fd: BorrowedFd<'_>, command: WriteCommand<'_>) -> io::Result<()>;
+
+    /// Sends a command that never changes, with `write()`. A short count is an error.
+    fn write_fixed(&self, fd: BorrowedFd<'_>, command: &FixedCommand) -> io::Result<()>;
 
     /// Sends a uverbs command with `ioctl()`.
     fn ioctl_command(&self, fd: BorrowedFd<'_>, command: IoctlCommand<'_, '_>) -> io::Result<()>;

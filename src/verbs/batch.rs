@@ -1,5 +1,7 @@
 //! Requests on their way into the send queue.
 
+use std::mem::ManuallyDrop;
+
 use super::builder::{
     AtomicBuilder, AtomicWriteBuilder, BindBuilder, FlushBuilder, InvalidateBuilder, ReadBuilder,
     RequestBuilder,
@@ -254,14 +256,14 @@ impl<'q> Batch<'q> {
     #[doc(alias = "ibv_wr_complete")]
     #[inline(always)]
     pub fn submit(self) -> Result<(), PostError> {
-        self.half.start()
+        // Nothing is left for `drop` to forget.
+        ManuallyDrop::new(self).half.start()
     }
 }
 
 impl Drop for Batch<'_> {
     #[inline]
     fn drop(&mut self) {
-        // After `submit` there is nothing left to forget.
         self.half.discard();
     }
 }

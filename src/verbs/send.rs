@@ -122,10 +122,13 @@ impl SendHalf {
         }
     }
 
-    /// Starts the requests that were built.
+    /// Starts the requests that were built. Where they cannot start they are forgotten.
     #[inline(always)]
     pub(super) fn start(&mut self) -> Result<(), PostError> {
-        self.check_state()?;
+        if let Err(error) = self.check_state() {
+            self.discard();
+            return Err(error);
+        }
         match &mut self.queue {
             Some(queue) => queue.ring_doorbell(),
             None => Ok(()),

@@ -31,11 +31,15 @@ impl CompletionQueue {
     /// Takes out as many completions as there are, up to the length of `entries`.
     #[inline(always)]
     pub(crate) fn poll(&mut self, entries: &mut [Completion]) -> usize {
+        let to = entries.as_mut_ptr();
         self.ring.drain(entries.len(), |index, slot| {
             // SAFETY: `new` checked that a slot holds a `Wc`, every bit pattern of which is valid,
             // and the kernel does not touch the slot before `drain` gives it back. The index is
-            // below `entries.len()`.
-            entries[index] = Completion(unsafe { slot.cast::<uverbs::Wc>().read() });
+            // below `entries.len()`: `drain` counts no further.
+            unsafe {
+                to.add(index)
+                    .write(Completion(slot.cast::<uverbs::Wc>().read()))
+            };
         })
     }
 }

@@ -1,7 +1,5 @@
 //! What requests and receives have in common: the message and its pieces.
 
-use std::ptr::NonNull;
-
 use rdmacm_kernel_abi::rxe;
 
 use crate::fastpath::request::{Payload, PostError, Segment};
@@ -28,7 +26,7 @@ fn message(length: u32, num_sge: u32) -> rxe::DmaInfo {
 /// `to` must be valid for writes of the payload's size and aligned to 8.
 #[inline(always)]
 pub(super) unsafe fn write_payload(
-    to: NonNull<u8>,
+    to: *mut u8,
     payload: Payload<'_>,
 ) -> Result<rxe::DmaInfo, PostError> {
     Ok(match payload {
@@ -37,7 +35,7 @@ pub(super) unsafe fn write_payload(
         Payload::Inline(bytes) => {
             // SAFETY: the caller vouches for the room, which is in the ring and thus apart from
             // the caller's bytes.
-            unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+            unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
             message(bytes.len() as u32, 1)
         }
         Payload::Value(bytes) => {
@@ -56,7 +54,7 @@ pub(super) unsafe fn write_payload(
 /// As there.
 #[inline(always)]
 pub(super) unsafe fn write_segments(
-    to: NonNull<u8>,
+    to: *mut u8,
     segments: &[Segment],
 ) -> Result<rxe::DmaInfo, PostError> {
     let to = to.cast::<rxe::Sge>();

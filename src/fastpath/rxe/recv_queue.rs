@@ -44,16 +44,16 @@ impl RecvQueue {
         let Some(slot) = self.ring.free_slot() else {
             return Err(self.full());
         };
-        let wqe = slot.cast::<rxe::RecvWqe>().as_ptr();
         // SAFETY: the slot is ours until `publish`, and `new` checked that it holds a `RecvWqe`
         // with `max_segments` segments behind it; aligned as for the send queue. The two reserved
         // fields are zero from the beginning.
         unsafe {
-            let message = write_segments(slot.add(size_of::<rxe::RecvWqe>()), segments)?;
+            let wqe = slot.at(0).cast::<rxe::RecvWqe>();
+            let message = write_segments(slot.at(size_of::<rxe::RecvWqe>()), segments)?;
             (&raw mut (*wqe).wr_id).write(wr_id);
             (&raw mut (*wqe).dma).write(message);
         }
-        self.ring.advance();
+        self.ring.advance(slot);
         self.ring.publish();
         Ok(())
     }

@@ -98,6 +98,41 @@ impl Ring {
                 .add(size_of::<QueueHeader>() + (index << self.log2_slot_size))
         }
     }
+
+    /// Calls `take` with each of `count` slots from `index` on, which must not go beyond the last.
+    #[inline(always)]
+    fn run(&self, index: u32, count: usize, mut take: impl FnMut(usize, NonNull<u8>)) {
+        debug_assert!(index as usize + count <= self.mask as usize + 1);
+        let mut slot = self.slot(index);
+        for index in 0..count {
+            take(index, slot);
+            // SAFETY: there are as many slots, and an address right behind the last one is not
+            // used.
+            slot = unsafe { slot.add(1 << self.log2_slot_size) };
+        }
+    }
+}
+
+/// A slot to fill.
+#[derive(Debug)]
+pub(super) struct FreeSlot {
+    // No `NonNull`, which would be compared with null to tell whether there is a slot.
+    at: *mut u8,
+    /// The slot behind it.
+    after: u32,
+}
+
+impl FreeSlot {
+    /// A part of the slot.
+    ///
+    /// # Safety
+    ///
+    /// The offset must be less than the slot's size.
+    #[inline(always)]
+    pub(super) unsafe fn at(&self, offset: usize) -> *mut u8 {
+        // SAFETY: by the caller.
+        unsafe { self.at.add(offset) }
+    }
 }
 
 /// The end of a ring that this process fills.
@@ -138,7 +173,7 @@ impl Producer {
     /// The next slot, if one is free. It may be filled until the next call, and counts from
     /// [`Producer::advance`] on.
     #[inline(always)]
-    pub(super) fn free_slot(&mut self) -> Option<NonNull<u8>> {
+    pub(super) fn free_slot(&mut self) -> Option<FreeSlot> {
         let after = (self.next + 1) & self.ring.mask;
         if after == self.consumed {
             // Acquire pairs with the kernel's release of the slots it is done with: what we write
@@ -148,13 +183,14 @@ impl Producer {
                 return None;
             }
         }
-        Some(self.ring.slot(self.next))
+        let at = self.ring.slot(self.next).as_ptr();
+        Some(FreeSlot { at, after })
     }
 
     /// Takes the slot that [`Producer::free_slot`] gave.
-    #[inline]
-    pub(super) fn advance(&mut self) {
-        self.next = (self.next + 1) & self.ring.mask;
+    #[inline(always)]
+    pub(super) fn advance(&mut self, slot: FreeSlot) {
+        self.next = slot.after;
     }
 
     /// Whether slots were filled that the kernel was not told of.
@@ -168,10 +204,9 @@ impl Producer {
     pub(super) fn publish(&mut self) {
         // Release: the elements are in memory before the index that covers them. On x86-64 an
         // ordinary store, on aarch64 `stlr`; the kernel loads with acquire.
-        self.ring
-            .producer_index()
-            .store(self.next, Ordering::Release);
-        self.published = self.next;
+        let next = self.next;
+        self.ring.producer_index().store(next, Ordering::Release);
+        self.published = next;
     }
 
     /// Forgets the filled slots that were not published.
@@ -211,18 +246,22 @@ impl Consumer {
         // Acquire pairs with the kernel's release: the elements are in memory before the index
         // that covers them. Masked at once, so that no value leads outside the ring.
         let produced = self.ring.producer_index().load(Ordering::Acquire) & self.ring.mask;
-        let mut taken = 0;
-        while taken < limit && self.next != produced {
-            take(taken, self.ring.slot(self.next));
-            self.next = (self.next + 1) & self.ring.mask;
-            taken += 1;
+        let full = produced.wrapping_sub(self.next) & self.ring.mask;
+        let count = limit.min(full as usize);
+        if count == 0 {
+            return 0;
         }
-        if taken > 0 {
-            // Release: the elements are copied out before the kernel may overwrite them.
-            self.ring
-                .consumer_index()
-                .store(self.next, Ordering::Release);
-        }
-        taken
+        let up_to_the_end = (self.ring.mask - self.next) as usize + 1;
+        let first = count.min(up_to_the_end);
+        self.ring
+            .run(self.next, first, |index, slot| take(index, slot));
+        self.ring
+            .run(0, count - first, |index, slot| take(first + index, slot));
+        // Release: the elements are copied out before the kernel may overwrite them.
+        self.next = (self.next + count as u32) & self.ring.mask;
+        self.ring
+            .consumer_index()
+            .store(self.next, Ordering::Release);
+        count
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::poll::PollFd;
 
 use super::{Call, Twin};
-use crate::sys::{IoctlCommand, Kernel, LocalService, Question, Value, WriteCommand};
+use crate::sys::{FixedCommand, IoctlCommand, Kernel, LocalService, Question, Value, WriteCommand};
 
 impl Kernel for Twin {
     fn open(&self, path: &Path) -> io::Result<OwnedFd> {
@@ -48,6 +48,15 @@ impl Kernel for Twin {
             }
             Ok(())
         })
+    }
+
+    fn write_fixed(&self, fd: BorrowedFd<'_>, command: &FixedCommand) -> io::Result<()> {
+        let command = WriteCommand {
+            request: &mut command.request().to_vec(),
+            response: None,
+            indirect: None,
+        };
+        self.write_command(fd, command)
     }
 
     fn ioctl_command(

@@ -8,7 +8,7 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::Shared;
-use crate::fastpath::rxe::ring::{BadRing, Consumer, Producer};
+use crate::fastpath::rxe::ring::{BadRing, Consumer, FreeSlot, Producer};
 use crate::sys::twin::Twin;
 
 const ELEMENT: usize = 64;
@@ -43,9 +43,17 @@ fn config() -> ProptestConfig {
     }
 }
 
-fn write(slot: NonNull<u8>, value: u64) {
+/// Fills a slot, which counts from then on.
+fn fill(producer: &mut Producer, slot: FreeSlot, value: u64) {
     // SAFETY: the producer's free slot has 64 bytes, aligned to 8, and is ours.
-    unsafe { slot.cast::<u64>().write(value) };
+    unsafe { slot.at(0).cast::<u64>().write(value) };
+    producer.advance(slot);
+}
+
+/// Fills the next slot, which must be free.
+fn fill_next(producer: &mut Producer, value: u64) {
+    let slot = producer.free_slot().expect("a free slot");
+    fill(producer, slot, value);
 }
 
 fn read(slot: NonNull<u8>) -> u64 {
@@ -74,8 +82,7 @@ proptest! {
                     let is_full = filled.len() + published.len() == depth;
                     prop_assert_eq!(slot.is_none(), is_full);
                     if let Some(slot) = slot {
-                        write(slot, number as u64);
-                        producer.advance();
+                        fill(&mut producer, slot, number as u64);
                         filled.push_back(number as u64);
                     }
                 }
@@ -136,8 +143,7 @@ proptest! {
             set_index(&shared, 256, index);
             for _ in 0..4 {
                 if let Some(slot) = producer.free_slot() {
-                    write(slot, 1);
-                    producer.advance();
+                    fill(&mut producer, slot, 1);
                 }
             }
             producer.publish();
@@ -158,8 +164,7 @@ fn indices_in_memory_stay_masked() {
     let shared = Shared::new(1, ELEMENT);
     let mut producer = Producer::new(shared.mapping.clone(), ELEMENT).unwrap();
     for value in 0..5 {
-        write(producer.free_slot().unwrap(), value);
-        producer.advance();
+        fill_next(&mut producer, value);
         assert!(producer.free_slot().is_none(), "one fits");
         producer.publish();
         // SAFETY: the header is mapped; nobody writes it meanwhile.
@@ -176,8 +181,7 @@ fn indices_count_modulo_the_ring() {
     set_index(&shared, 256, 8);
     let mut producer = Producer::new(shared.mapping.clone(), ELEMENT).unwrap();
     for value in 0..3 {
-        write(producer.free_slot().unwrap(), value);
-        producer.advance();
+        fill_next(&mut producer, value);
     }
     assert!(producer.free_slot().is_none());
     set_index(&shared, 256, 9);
@@ -188,8 +192,7 @@ fn indices_count_modulo_the_ring() {
 fn nothing_is_visible_before_it_is_published() {
     let shared = Shared::new(4, ELEMENT);
     let mut producer = Producer::new(shared.mapping.clone(), ELEMENT).unwrap();
-    write(producer.free_slot().unwrap(), 1);
-    producer.advance();
+    fill_next(&mut producer, 1);
     assert_eq!(shared.take(), None);
     producer.publish();
     assert!(shared.take().is_some());
@@ -252,7 +255,7 @@ fn the_memory_lives_as_long_as_a_ring_on_it() {
     let shared = Shared::on(&twin, 3, ELEMENT);
     let mut producer = Producer::new(shared.mapping.clone(), ELEMENT).unwrap();
     drop(shared);
-    write(producer.free_slot().unwrap(), 1);
+    fill_next(&mut producer, 1);
     assert_eq!(twin.census().mappings, 1);
     drop(producer);
     twin.assert_clean();
