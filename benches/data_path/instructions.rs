@@ -1,8 +1,6 @@
 //! Posts and polls with a mark around each call, for `vm instructions` to count what happens in
 //! between: a write to the descriptor −1, of the call's name before it and of nothing after it.
 //! `instructions.c` is the same with the C library, case by case.
-//!
-//! Each call is in a function of its own, with the arguments that a program has at run time.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -43,74 +41,68 @@ fn mark(name: &str) {
     unsafe { libc::write(-1, name.as_ptr().cast(), name.len()) };
 }
 
-/// Calls with a mark on both sides. The arguments come out of a [`black_box`], or the functions would
-/// be made for the very arguments that they get here.
-fn marked<T>(name: &str, call: impl FnOnce() -> T) -> T {
-    mark(name);
-    let result = call();
-    mark("");
-    result
+/// Functions that make a call with a mark on both sides. Each stands for itself, with the arguments
+/// that a program has at run time.
+macro_rules! marked {
+    ($(fn $function:ident($($arg:ident: $type:ty),*) -> $result:ty $call:block)*) => {$(
+        #[inline(never)]
+        fn $function(name: &str, $($arg: $type),*) -> $result {
+            mark(name);
+            let result = (move || $call)();
+            mark("");
+            result
+        }
+    )*};
 }
 
-#[inline(never)]
-fn send_inline(half: &mut SendHalf, wr_id: u64, bytes: &[u8]) -> Result<(), PostError> {
-    let mut batch = half.batch();
-    batch.send(wr_id).signaled().inline(bytes)?;
-    batch.submit()
-}
+type Posted = Result<(), PostError>;
 
-#[inline(never)]
-fn send(half: &mut SendHalf, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
-    let mut batch = half.batch();
-    batch.send(wr_id).signaled().from(segments)?;
-    batch.submit()
-}
+marked! {
+    fn nothing() -> () {}
 
-#[inline(never)]
-fn write(
-    half: &mut SendHalf,
-    wr_id: u64,
-    to: RemoteAddress,
-    segments: &[Segment],
-) -> Result<(), PostError> {
-    let mut batch = half.batch();
-    batch.write(wr_id, to).signaled().from(segments)?;
-    batch.submit()
-}
-
-#[inline(never)]
-fn read(
-    half: &mut SendHalf,
-    wr_id: u64,
-    from: RemoteAddress,
-    segments: &[Segment],
-) -> Result<(), PostError> {
-    let mut batch = half.batch();
-    batch.read(wr_id, from).signaled().into(segments)?;
-    batch.submit()
-}
-
-#[inline(never)]
-fn send_list(half: &mut SendHalf, list: &[(u64, Segment)]) -> Result<(), PostError> {
-    let mut batch = half.batch();
-    let Some(((last_id, last), others)) = list.split_last() else {
-        return Ok(());
-    };
-    for (wr_id, segment) in others {
-        batch.send(*wr_id).from(&[*segment])?;
+    fn send_inline(half: &mut SendHalf, wr_id: u64, bytes: &[u8]) -> Posted {
+        let mut batch = half.batch();
+        batch.send(wr_id).signaled().inline(bytes)?;
+        batch.submit()
     }
-    batch.send(*last_id).signaled().from(&[*last])?;
-    batch.submit()
-}
 
-#[inline(never)]
-fn receive(half: &mut RecvHalf, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
-    half.post(wr_id, segments)
-}
+    fn send(half: &mut SendHalf, wr_id: u64, segments: &[Segment]) -> Posted {
+        let mut batch = half.batch();
+        batch.send(wr_id).signaled().from(segments)?;
+        batch.submit()
+    }
 
-#[inline(never)]
-fn poll(cq: &mut Cq, entries: &mut [Completion]) -> usize {
-    cq.poll(entries).len()
+    fn write(half: &mut SendHalf, wr_id: u64, to: RemoteAddress, segments: &[Segment]) -> Posted {
+        let mut batch = half.batch();
+        batch.write(wr_id, to).signaled().from(segments)?;
+        batch.submit()
+    }
+
+    fn read(half: &mut SendHalf, wr_id: u64, from: RemoteAddress, segments: &[Segment]) -> Posted {
+        let mut batch = half.batch();
+        batch.read(wr_id, from).signaled().into(segments)?;
+        batch.submit()
+    }
+
+    fn send_list(half: &mut SendHalf, list: &[(u64, Segment)]) -> Posted {
+        let mut batch = half.batch();
+        let Some(((last_id, last), others)) = list.split_last() else {
+            return Ok(());
+        };
+        for (wr_id, segment) in others {
+            batch.send(*wr_id).from(&[*segment])?;
+        }
+        batch.send(*last_id).signaled().from(&[*last])?;
+        batch.submit()
+    }
+
+    fn receive(half: &mut RecvHalf, wr_id: u64, segments: &[Segment]) -> Posted {
+        half.post(wr_id, segments)
+    }
+
+    fn poll(cq: &mut Cq, entries: &mut [Completion]) -> usize {
+        cq.poll(entries).len()
+    }
 }
 
 /// Two queue pairs of one device, connected.
@@ -161,33 +153,30 @@ impl Line {
         let (segments, remote) = (self.segments, black_box(self.remote));
         let (one, all) = (black_box(&segments[..1]), black_box(&segments[..]));
         let bytes = black_box(&[7; INLINE][..]);
-        let wr_id = black_box(7);
-        marked("nothing", || {});
-        self.post("send of 64 bytes inline", |half| {
-            send_inline(half, wr_id, bytes)
-        })?;
-        self.post("send of 1 segment", |half| send(half, wr_id, one))?;
-        self.post("send of 4 segments", |half| send(half, wr_id, all))?;
-        self.post("write of 1 segment", |half| write(half, wr_id, remote, one))?;
-        self.post("read into 1 segment", |half| read(half, wr_id, remote, one))?;
         let list = [(7, segments[0]); LIST];
         let list = black_box(&list[..]);
-        self.post("a list of 32 sends", |half| send_list(half, list))?;
-        let half = self.near.recv_half();
-        marked("receive into 1 segment", || receive(half, wr_id, one))?;
+        let wr_id = black_box(7);
+        nothing("nothing");
+        send_inline("send of 64 bytes inline", self.half(), wr_id, bytes)?;
+        self.clean_up()?;
+        send("send of 1 segment", self.half(), wr_id, one)?;
+        self.clean_up()?;
+        send("send of 4 segments", self.half(), wr_id, all)?;
+        self.clean_up()?;
+        write("write of 1 segment", self.half(), wr_id, remote, one)?;
+        self.clean_up()?;
+        read("read into 1 segment", self.half(), wr_id, remote, one)?;
+        self.clean_up()?;
+        send_list("a list of 32 sends", self.half(), list)?;
+        self.clean_up()?;
+        receive("receive into 1 segment", self.near.recv_half(), wr_id, one)?;
         self.poll_after("poll of 1 completion", 1, 1)?;
         self.poll_after("poll of 16 completions", MANY, MANY)?;
         self.poll_after("poll of nothing", 0, MANY)
     }
 
-    fn post(
-        &mut self,
-        name: &str,
-        call: impl FnOnce(&mut SendHalf) -> Result<(), PostError>,
-    ) -> Result<(), Box<dyn Error>> {
-        let half = self.near.send_half();
-        marked(name, || call(half))?;
-        self.clean_up()
+    fn half(&mut self) -> &mut SendHalf {
+        self.near.send_half()
     }
 
     /// Polls when the completions of so many requests are there.
@@ -201,11 +190,15 @@ impl Line {
         let entries = black_box(&mut entries[..room]);
         loop {
             for _ in 0..requests {
-                write(self.near.send_half(), 7, self.remote, &self.segments[..1])?;
+                let mut batch = self.near.send_half().batch();
+                batch
+                    .write(7, self.remote)
+                    .signaled()
+                    .from(&self.segments[..1])?;
+                batch.submit()?;
             }
             let_complete();
-            let cq = &mut self.cq;
-            let count = marked(name, || poll(cq, entries));
+            let count = poll(name, &mut self.cq, entries);
             self.clean_up()?;
             if count == requests {
                 return Ok(());

@@ -95,7 +95,12 @@ impl Context {
             && match (own.index, device.index) {
                 // An index is never used twice; a name can change.
                 (Some(own), Some(other)) => own == other,
-                _ => own.node == device.node && own.node_guid == device.node_guid,
+                // A device that was removed and made again may be known by the same.
+                _ => {
+                    own.node == device.node
+                        && own.node_guid == device.node_guid
+                        && !self.is_disconnected()
+                }
             }
     }
 
@@ -183,6 +188,7 @@ impl Context {
         self.0.device.registry.kernel()
     }
 
+    #[inline]
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.0.fd.as_fd()
     }

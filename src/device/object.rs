@@ -133,11 +133,10 @@ impl KernelObject {
     }
 
     /// Destroys the object. False when that was done before. After an error the object is as
-    /// it was.
+    /// it was. A forked child is refused: its objects are copies of the parent's.
     pub(crate) fn destroy(&self) -> Result<bool> {
         let mut alive = self.alive.write().unwrap_or_else(PoisonError::into_inner);
-        // A forked child has copies of objects that are still the parent's.
-        if !*alive || self.context.is_inherited() {
+        if !*alive {
             return Ok(false);
         }
         if let Err(error) = self.send_destroy() {
@@ -172,7 +171,8 @@ impl KernelObject {
 impl Drop for KernelObject {
     fn drop(&mut self) {
         // There is nobody to tell. One more attempt covers a passing shortage or a signal; an
-        // object that is still refused stays until the context closes.
+        // object that is still refused stays until the context closes. In a forked child, which
+        // is refused, it stays the parent's.
         if self.destroy().is_err() {
             let _ = self.destroy();
         }

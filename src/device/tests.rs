@@ -304,6 +304,30 @@ fn a_device_that_replaced_another_gets_a_context_of_its_own() {
     twin.assert_clean();
 }
 
+/// Where there is no netlink, nothing but the old context itself tells that its device is gone.
+#[test]
+fn a_device_that_replaced_another_is_told_from_it_without_an_index() {
+    let twin = Twin::new();
+    twin.fail_from(0, libc::EPERM, |call| *call == Call::Netlink);
+    let registry = twin.registry();
+    let open = || discovery::list(registry).unwrap().remove(0).open().unwrap();
+    let old = open();
+    assert_eq!(old.device().index(), None);
+    assert!(old.same_as(&open()));
+    twin.remove_device(0);
+    twin.add_device(TwinDevice {
+        index: 1,
+        ..TwinDevice::rxe(0, ADDRESS)
+    });
+    let new = open();
+    assert!(!new.same_as(&old));
+    assert!(new.same_as(&open()));
+    new.port(1).unwrap();
+    assert_eq!(old.port(1).unwrap_err().kind(), ErrorKind::DeviceRemoved);
+    drop((old, new));
+    twin.assert_clean();
+}
+
 fn context(twin: &Arc<Twin>) -> Context {
     twin.registry().context_of_index(0).unwrap()
 }

@@ -1,11 +1,14 @@
 //! The real kernel, through `libc` and `nix`.
 
+mod doorbell;
+
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -16,9 +19,11 @@ use rdmacm_kernel_abi::{netlink, uverbs::ioctl};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    Attr, FixedCommand, IoctlCommand, Kernel, LocalService, MAX_ATTRS, Question, Value,
-    WriteCommand, adopt_fd, local_service,
+    Attr, DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, LocalService, MAX_ATTRS,
+    Question, Value, WriteCommand, adopt_fd, local_service,
 };
+
+use doorbell::Doorbell;
 
 /// Calls into the running kernel.
 #[derive(Debug)]
@@ -52,11 +57,20 @@ impl Kernel for Linux {
         if let Some((offset, buffer)) = indirect {
             put_address(request, offset, buffer.as_ptr() as u64);
         }
-        write_whole(fd, request)
+        let written = nix::unistd::write(fd, request).map_err(with_any_errno)?;
+        if written != request.len() {
+            // The command was not carried out, whatever the count says.
+            return Err(io::Error::from_raw_os_error(libc::ENODATA));
+        }
+        Ok(())
     }
 
-    fn write_fixed(&self, fd: BorrowedFd<'_>, command: &FixedCommand) -> io::Result<()> {
-        write_whole(fd, command.request())
+    fn doorbell(
+        self: Arc<Self>,
+        request: [u8; DOORBELL_LENGTH],
+        answer_at: usize,
+    ) -> Box<dyn DoorbellCommand> {
+        Box::new(Doorbell::new(request, answer_at))
     }
 
     fn ioctl_command(
@@ -168,16 +182,6 @@ fn with_any_errno(errno: Errno) -> io::Error {
     match errno {
         Errno::UnknownErrno => io::Error::last_os_error(),
         known => known.into(),
-    }
-}
-
-#[inline]
-fn write_whole(fd: BorrowedFd<'_>, request: &[u8]) -> io::Result<()> {
-    match nix::unistd::write(fd, request) {
-        Ok(written) if written == request.len() => Ok(()),
-        // The command was not carried out, whatever the count says.
-        Ok(_) => Err(io::Error::from_raw_os_error(libc::ENODATA)),
-        Err(errno) => Err(with_any_errno(errno)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Completion channels: waiting for completions instead of polling for them.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ struct ChannelInner {
     /// How many completion queues the program has on the channel. Held while a queue that is alone
     /// reads: an event of another one that came meanwhile would be lost.
     members: Mutex<usize>,
+    /// How many events the program has read, not a queue that waits by itself.
+    reads: AtomicU64,
 }
 
 impl Context {
@@ -55,6 +58,7 @@ impl Context {
         Ok(CompletionChannel(Arc::new(ChannelInner {
             file: EventFile::new(fd, self.clone()),
             members: Mutex::new(0),
+            reads: AtomicU64::new(0),
         })))
     }
 }
@@ -70,7 +74,9 @@ impl CompletionChannel {
     /// [`ErrorKind::TimedOut`](crate::ErrorKind::TimedOut) when none came in time.
     #[doc(alias("ibv_get_cq_event", "ibv_ack_cq_events"))]
     pub fn next_event(&self, timeout: Option<Duration>) -> Result<CqToken> {
-        self.0.file.next(NEXT_EVENT, timeout).map(token)
+        let record = self.0.file.next(NEXT_EVENT, timeout)?;
+        self.note_read();
+        Ok(token(record))
     }
 
     /// The next event if one waits. Does not block.
@@ -79,8 +85,27 @@ impl CompletionChannel {
     ///
     /// When the device is gone.
     pub fn try_next_event(&self) -> Result<Option<CqToken>> {
+        let event = self.read_event()?;
+        if event.is_some() {
+            self.note_read();
+        }
+        Ok(event)
+    }
+
+    fn read_event(&self) -> Result<Option<CqToken>> {
         let record = self.0.file.try_next(NEXT_EVENT)?;
         Ok(record.map(token))
+    }
+
+    /// Relaxed: a queue that waits by itself looks at it between its own waits, and does not learn
+    /// of a thread that reads meanwhile.
+    fn note_read(&self) {
+        self.0.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many events the program has read.
+    pub(super) fn reads(&self) -> u64 {
+        self.0.reads.load(Ordering::Relaxed)
     }
 
     pub(super) fn context(&self) -> &Context {
@@ -126,7 +151,7 @@ impl ChannelMember {
     pub(super) fn try_next_event(&self) -> Result<Option<CqToken>> {
         let members = self.0.members();
         require_one(*members)?;
-        self.0.try_next_event()
+        self.0.read_event()
     }
 }
 

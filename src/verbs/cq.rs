@@ -28,8 +28,9 @@ pub struct Cq {
     token: CqToken,
     /// Which process made the queue.
     generation: u32,
-    /// Whether `wait` has asked for an event that it has not read yet.
-    event_due: bool,
+    /// Set while the queue has asked for an event that it has not read yet: how many events the
+    /// program had read of the channel until then.
+    armed_at: Option<u64>,
 }
 
 /// How a completion queue is to be made.
@@ -122,7 +123,7 @@ impl<'a> CqBuilder<'a> {
             channel: member,
             token,
             generation: context.generation(),
-            event_due: false,
+            armed_at: None,
         })
     }
 }
@@ -257,22 +258,29 @@ impl Cq {
     /// arming gives no event. Returns how many completions were taken.
     pub(crate) fn poll_or_arm(&mut self, entries: &mut [Completion]) -> Result<usize> {
         let taken = self.take(entries);
-        if taken > 0 || self.event_due {
+        if taken > 0 || self.event_due() {
             return Ok(taken);
         }
         self.arm_for_event()?;
         Ok(self.take(entries))
     }
 
-    /// Whether the queue was armed and its event not read yet.
+    /// Whether the queue was armed and its event not read yet. Where the program has read an event
+    /// of the channel itself, that may have been the one.
     pub(crate) fn event_due(&self) -> bool {
-        self.event_due
+        self.armed_at.is_some() && self.armed_at == self.reads()
+    }
+
+    /// How many events the program has read of the channel.
+    fn reads(&self) -> Option<u64> {
+        self.channel().map(CompletionChannel::reads)
     }
 
     /// Arms the queue, and remembers it until [`Cq::take_event`].
     pub(crate) fn arm_for_event(&mut self) -> Result<()> {
+        let reads = self.reads();
         self.arm(false)?;
-        self.event_due = true;
+        self.armed_at = reads;
         Ok(())
     }
 
@@ -280,7 +288,7 @@ impl Cq {
     /// that is gone is for nobody.
     pub(crate) fn take_event(&mut self) -> Result<()> {
         if self.require_member()?.try_next_event()? == Some(self.token) {
-            self.event_due = false;
+            self.armed_at = None;
         }
         Ok(())
     }

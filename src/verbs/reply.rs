@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use super::Path;
-use crate::device::{Context, Gid};
+use crate::device::{Context, Gid, GidEntry, GidType};
 use crate::error::{Error, Result};
 use crate::fastpath::{GRH_LENGTH, Success};
 
@@ -51,9 +51,8 @@ impl Context {
         for route in routes.iter().flatten() {
             let own = gids
                 .iter()
-                .filter(|entry| entry.port == port && entry.gid == route.to)
-                .find_map(|entry| u8::try_from(entry.index).ok());
-            if let Some(source_gid_index) = own {
+                .filter(|entry| entry.port == port && entry.gid == route.to);
+            if let Some(source_gid_index) = route.choose(own) {
                 return Ok(Path {
                     gid: route.from,
                     source_gid_index,
@@ -80,9 +79,24 @@ struct Route {
     to: Gid,
     traffic_class: u8,
     flow_label: u32,
+    /// Whether it came over UDP, which is RoCE v2.
+    is_udp: bool,
 }
 
+/// The protocol number of UDP, in either header.
+const UDP: u8 = 17;
+
 impl Route {
+    /// The index of the entry to answer from. A GID is often there twice, once for each version of
+    /// RoCE, and the answer should go in packets like those that came.
+    fn choose<'a>(&self, own: impl Iterator<Item = &'a GidEntry>) -> Option<u8> {
+        let fits = |entry: &GidEntry| (entry.kind == GidType::RoceV2) == self.is_udp;
+        let usable = own.filter_map(|entry| Some((fits(entry), u8::try_from(entry.index).ok()?)));
+        // The first of those that fit, or the first there is.
+        let (_, index) = usable.min_by_key(|(fits, _)| !fits)?;
+        Some(index)
+    }
+
     /// The GRH of InfiniBand and RoCE v1, which is the IPv6 header on RoCE v2.
     fn of_grh(grh: &[u8; GRH_LENGTH]) -> Option<Self> {
         let (first, rest) = grh.split_first_chunk::<4>()?;
@@ -94,6 +108,7 @@ impl Route {
             to: Gid(*to.first_chunk()?),
             traffic_class: (word >> 20) as u8,
             flow_label: word & 0xf_ffff,
+            is_udp: rest[2] == UDP,
         })
     }
 
@@ -109,6 +124,7 @@ impl Route {
             to: mapped(*to),
             traffic_class: head[1],
             flow_label: 0,
+            is_udp: head[9] == UDP,
         })
     }
 }

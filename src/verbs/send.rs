@@ -153,7 +153,9 @@ impl SendHalf {
     #[inline(always)]
     fn check_state(&self) -> Result<(), PostError> {
         let state = self.entry.state();
-        let can_send = (uverbs::QpState::RTS.0..QpEntry::DESTROYED).contains(&state);
+        // One comparison for both: as a signed number, destroyed is below all states.
+        const { assert!((QpEntry::DESTROYED as i8) < 0) };
+        let can_send = state as i8 >= uverbs::QpState::RTS.0 as i8;
         match can_send && !self.is_inherited() {
             true => Ok(()),
             false => Err(self.refusal(state)),

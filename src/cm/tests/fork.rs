@@ -75,6 +75,7 @@ fn a_child_is_refused_in_every_way() {
             active.pd.alloc(64, Access::empty()).map(drop),
             active.cq.arm(false),
             active.completions.try_next_event().map(drop),
+            active.id.destroy_qp().map(drop),
         ];
         for outcome in refused {
             assert_eq!(outcome.unwrap_err().errno(), Some(libc::EACCES));

@@ -31,6 +31,21 @@ impl CompletionQueue {
     /// Takes out as many completions as there are, up to the length of `entries`.
     #[inline(always)]
     pub(crate) fn poll(&mut self, entries: &mut [Completion]) -> usize {
+        match entries {
+            [] => 0,
+            [entry] => {
+                let taken = self.ring.take_one(|slot| {
+                    // SAFETY: as in `poll_many`.
+                    *entry = Completion(unsafe { slot.cast::<uverbs::Wc>().read() });
+                });
+                usize::from(taken)
+            }
+            many => self.poll_many(many),
+        }
+    }
+
+    #[inline(never)]
+    fn poll_many(&mut self, entries: &mut [Completion]) -> usize {
         let to = entries.as_mut_ptr();
         self.ring.drain(entries.len(), |index, slot| {
             // SAFETY: `new` checked that a slot holds a `Wc`, every bit pattern of which is valid,

@@ -1,5 +1,7 @@
 //! What requests and receives have in common: the message and its pieces.
 
+use std::ptr::NonNull;
+
 use rdmacm_kernel_abi::rxe;
 
 use crate::fastpath::request::{Payload, PostError, Segment};
@@ -26,7 +28,7 @@ fn message(length: u32, num_sge: u32) -> rxe::DmaInfo {
 /// `to` must be valid for writes of the payload's size and aligned to 8.
 #[inline(always)]
 pub(super) unsafe fn write_payload(
-    to: *mut u8,
+    to: NonNull<u8>,
     payload: Payload<'_>,
 ) -> Result<rxe::DmaInfo, PostError> {
     Ok(match payload {
@@ -35,7 +37,7 @@ pub(super) unsafe fn write_payload(
         Payload::Inline(bytes) => {
             // SAFETY: the caller vouches for the room, which is in the ring and thus apart from
             // the caller's bytes.
-            unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+            unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
             message(bytes.len() as u32, 1)
         }
         Payload::Value(bytes) => {
@@ -47,30 +49,55 @@ pub(super) unsafe fn write_payload(
     })
 }
 
-/// As [`write_payload`], for segments. They are read once: their bytes are counted on the way.
+/// As [`write_payload`], for segments.
 ///
 /// # Safety
 ///
 /// As there.
 #[inline(always)]
 pub(super) unsafe fn write_segments(
-    to: *mut u8,
+    to: NonNull<u8>,
     segments: &[Segment],
 ) -> Result<rxe::DmaInfo, PostError> {
     let to = to.cast::<rxe::Sge>();
+    match segments {
+        [] => Ok(message(0, 0)),
+        // Most messages.
+        [segment] => {
+            // SAFETY: the caller vouches for the room.
+            unsafe { to.write(sge(segment)) };
+            Ok(message(segment.length, 1))
+        }
+        // SAFETY: as above.
+        many => match u32::try_from(unsafe { write_many(to, many) }) {
+            Ok(length) => Ok(message(length, segments.len() as u32)),
+            Err(_) => Err(PostError::MessageTooLong),
+        },
+    }
+}
+
+/// Writes segments and returns how many bytes they have together.
+///
+/// # Safety
+///
+/// `to` must be valid for writes of as many.
+#[inline(never)]
+unsafe fn write_many(to: NonNull<rxe::Sge>, segments: &[Segment]) -> u64 {
     let mut total = 0;
     for (index, segment) in segments.iter().enumerate() {
-        let Segment {
-            address: addr,
-            length,
-            lkey,
-        } = *segment;
-        total += u64::from(length);
+        total += u64::from(segment.length);
         // SAFETY: the caller vouches for the room.
-        unsafe { to.add(index).write(rxe::Sge { addr, length, lkey }) };
+        unsafe { to.add(index).write(sge(segment)) };
     }
-    match u32::try_from(total) {
-        Ok(length) => Ok(message(length, segments.len() as u32)),
-        Err(_) => Err(PostError::MessageTooLong),
-    }
+    total
+}
+
+#[inline(always)]
+fn sge(segment: &Segment) -> rxe::Sge {
+    let Segment {
+        address: addr,
+        length,
+        lkey,
+    } = *segment;
+    rxe::Sge { addr, length, lkey }
 }

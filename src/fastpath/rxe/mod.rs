@@ -4,6 +4,7 @@
 //! Receives need none.
 
 mod completion_queue;
+mod cursor;
 mod memory;
 mod recv_queue;
 mod ring;

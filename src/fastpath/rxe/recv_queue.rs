@@ -44,12 +44,13 @@ impl RecvQueue {
         let Some(slot) = self.ring.free_slot() else {
             return Err(self.full());
         };
+        let at = self.ring.address(&slot);
+        let wqe = at.cast::<rxe::RecvWqe>().as_ptr();
         // SAFETY: the slot is ours until `publish`, and `new` checked that it holds a `RecvWqe`
         // with `max_segments` segments behind it; aligned as for the send queue. The two reserved
         // fields are zero from the beginning.
         unsafe {
-            let wqe = slot.at(0).cast::<rxe::RecvWqe>();
-            let message = write_segments(slot.at(size_of::<rxe::RecvWqe>()), segments)?;
+            let message = write_segments(at.add(size_of::<rxe::RecvWqe>()), segments)?;
             (&raw mut (*wqe).wr_id).write(wr_id);
             (&raw mut (*wqe).dma).write(message);
         }

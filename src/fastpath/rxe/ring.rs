@@ -6,10 +6,11 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use rdmacm_kernel_abi::rxe::QueueHeader;
 
+use super::cursor::{ConsumerCursor, FreeSlot, ProducerCursor};
 use crate::sys::Mapping;
 
 /// Why a mapping is no ring.
@@ -21,7 +22,7 @@ pub(super) struct BadRing(pub String);
 struct Ring {
     /// Address of the header.
     base: NonNull<u8>,
-    log2_slot_size: u32,
+    slot_size: usize,
     mask: u32,
     /// Keeps `base` valid.
     _mapping: Arc<Mapping>,
@@ -64,13 +65,13 @@ impl Ring {
         }
         Ok(Self {
             base,
-            log2_slot_size,
+            slot_size: 1 << log2_slot_size,
             mask,
             _mapping: mapping,
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn producer_index(&self) -> &AtomicU32 {
         // SAFETY: the header is mapped for as long as `self` lives and the field is aligned. Both
         // sides treat it as an atomic.
@@ -80,7 +81,7 @@ impl Ring {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn consumer_index(&self) -> &AtomicU32 {
         // SAFETY: as for `producer_index`.
         unsafe {
@@ -95,43 +96,8 @@ impl Ring {
         // SAFETY: `new` checked that `mask + 1` slots lie in the mapping behind the header.
         unsafe {
             self.base
-                .add(size_of::<QueueHeader>() + (index << self.log2_slot_size))
+                .add(size_of::<QueueHeader>() + index * self.slot_size)
         }
-    }
-
-    /// Calls `take` with each of `count` slots from `index` on, which must not go beyond the last.
-    #[inline(always)]
-    fn run(&self, index: u32, count: usize, mut take: impl FnMut(usize, NonNull<u8>)) {
-        debug_assert!(index as usize + count <= self.mask as usize + 1);
-        let mut slot = self.slot(index);
-        for index in 0..count {
-            take(index, slot);
-            // SAFETY: there are as many slots, and an address right behind the last one is not
-            // used.
-            slot = unsafe { slot.add(1 << self.log2_slot_size) };
-        }
-    }
-}
-
-/// A slot to fill.
-#[derive(Debug)]
-pub(super) struct FreeSlot {
-    // No `NonNull`, which would be compared with null to tell whether there is a slot.
-    at: *mut u8,
-    /// The slot behind it.
-    after: u32,
-}
-
-impl FreeSlot {
-    /// A part of the slot.
-    ///
-    /// # Safety
-    ///
-    /// The offset must be less than the slot's size.
-    #[inline(always)]
-    pub(super) unsafe fn at(&self, offset: usize) -> *mut u8 {
-        // SAFETY: by the caller.
-        unsafe { self.at.add(offset) }
     }
 }
 
@@ -139,25 +105,15 @@ impl FreeSlot {
 #[derive(Debug)]
 pub(super) struct Producer {
     ring: Ring,
-    /// The next slot to fill.
-    next: u32,
-    /// What the kernel was told of: `next` as of the last publication.
-    published: u32,
-    /// The kernel's index as last seen; the free slots up to it need no look at shared memory.
-    consumed: u32,
+    cursor: ProducerCursor,
 }
 
 impl Producer {
     pub(super) fn new(mapping: Arc<Mapping>, least_slot_size: usize) -> Result<Self, BadRing> {
         let ring = Ring::new(mapping, least_slot_size)?;
-        let next = ring.producer_index().load(Ordering::Relaxed) & ring.mask;
-        let consumed = ring.consumer_index().load(Ordering::Relaxed) & ring.mask;
-        Ok(Self {
-            ring,
-            next,
-            published: next,
-            consumed,
-        })
+        let (produced, consumed) = (ring.producer_index(), ring.consumer_index());
+        let cursor = ProducerCursor::new(ring.mask, produced, consumed);
+        Ok(Self { ring, cursor })
     }
 
     /// How many elements fit the ring.
@@ -167,52 +123,44 @@ impl Producer {
 
     /// Bytes in a slot.
     pub(super) fn slot_size(&self) -> usize {
-        1 << self.ring.log2_slot_size
+        self.ring.slot_size
     }
 
     /// The next slot, if one is free. It may be filled until the next call, and counts from
     /// [`Producer::advance`] on.
     #[inline(always)]
     pub(super) fn free_slot(&mut self) -> Option<FreeSlot> {
-        let after = (self.next + 1) & self.ring.mask;
-        if after == self.consumed {
-            // Acquire pairs with the kernel's release of the slots it is done with: what we write
-            // there cannot become visible before it stopped reading.
-            self.consumed = self.ring.consumer_index().load(Ordering::Acquire) & self.ring.mask;
-            if after == self.consumed {
-                return None;
-            }
-        }
-        let at = self.ring.slot(self.next).as_ptr();
-        Some(FreeSlot { at, after })
+        self.cursor.free(self.ring.consumer_index())
+    }
+
+    /// Where a slot is.
+    #[inline(always)]
+    pub(super) fn address(&self, slot: &FreeSlot) -> NonNull<u8> {
+        self.ring.slot(slot.index())
     }
 
     /// Takes the slot that [`Producer::free_slot`] gave.
     #[inline(always)]
     pub(super) fn advance(&mut self, slot: FreeSlot) {
-        self.next = slot.after;
+        self.cursor.advance(slot);
     }
 
     /// Whether slots were filled that the kernel was not told of.
     #[inline]
     pub(super) fn has_unpublished(&self) -> bool {
-        self.next != self.published
+        self.cursor.has_unpublished()
     }
 
     /// Hands the filled slots to the kernel.
     #[inline]
     pub(super) fn publish(&mut self) {
-        // Release: the elements are in memory before the index that covers them. On x86-64 an
-        // ordinary store, on aarch64 `stlr`; the kernel loads with acquire.
-        let next = self.next;
-        self.ring.producer_index().store(next, Ordering::Release);
-        self.published = next;
+        self.cursor.publish(self.ring.producer_index());
     }
 
     /// Forgets the filled slots that were not published.
     #[inline]
     pub(super) fn discard(&mut self) {
-        self.next = self.published;
+        self.cursor.discard();
     }
 }
 
@@ -220,19 +168,30 @@ impl Producer {
 #[derive(Debug)]
 pub(super) struct Consumer {
     ring: Ring,
-    next: u32,
+    cursor: ConsumerCursor,
 }
 
 impl Consumer {
     pub(super) fn new(mapping: Arc<Mapping>, least_slot_size: usize) -> Result<Self, BadRing> {
         let ring = Ring::new(mapping, least_slot_size)?;
-        let next = ring.consumer_index().load(Ordering::Relaxed) & ring.mask;
-        Ok(Self { ring, next })
+        let cursor = ConsumerCursor::new(ring.mask, ring.consumer_index());
+        Ok(Self { ring, cursor })
     }
 
     /// How many elements fit the ring.
     pub(super) fn depth(&self) -> u32 {
         self.ring.mask
+    }
+
+    /// Calls `take` with the next slot, if it is full, and gives it back to the kernel.
+    #[inline(always)]
+    pub(super) fn take_one(&mut self, take: impl FnOnce(NonNull<u8>)) -> bool {
+        if self.cursor.full(self.ring.producer_index()) == 0 {
+            return false;
+        }
+        take(self.ring.slot(self.cursor.next()));
+        self.cursor.give_back(1, self.ring.consumer_index());
+        true
     }
 
     /// Calls `take` with each full slot in order, at most `limit` of them, then gives them back to
@@ -243,25 +202,26 @@ impl Consumer {
         limit: usize,
         mut take: impl FnMut(usize, NonNull<u8>),
     ) -> usize {
-        // Acquire pairs with the kernel's release: the elements are in memory before the index
-        // that covers them. Masked at once, so that no value leads outside the ring.
-        let produced = self.ring.producer_index().load(Ordering::Acquire) & self.ring.mask;
-        let full = produced.wrapping_sub(self.next) & self.ring.mask;
+        let full = self.cursor.full(self.ring.producer_index());
         let count = limit.min(full as usize);
-        if count == 0 {
-            return 0;
+        let end = self.ring.mask as usize + 1;
+        let (mut taken, mut first) = (0, self.cursor.next());
+        // Once, or twice where they go on at the ring's beginning.
+        while taken < count {
+            let slots = (count - taken).min(end - first as usize);
+            let mut slot = self.ring.slot(first);
+            for number in taken..taken + slots {
+                take(number, slot);
+                // SAFETY: the next slot is one of the ring, or behind the last and not used.
+                slot = unsafe { slot.add(self.ring.slot_size) };
+            }
+            taken += slots;
+            first = 0;
         }
-        let up_to_the_end = (self.ring.mask - self.next) as usize + 1;
-        let first = count.min(up_to_the_end);
-        self.ring
-            .run(self.next, first, |index, slot| take(index, slot));
-        self.ring
-            .run(0, count - first, |index, slot| take(first + index, slot));
-        // Release: the elements are copied out before the kernel may overwrite them.
-        self.next = (self.next + count as u32) & self.ring.mask;
-        self.ring
-            .consumer_index()
-            .store(self.next, Ordering::Release);
+        if count > 0 {
+            self.cursor
+                .give_back(count as u32, self.ring.consumer_index());
+        }
         count
     }
 }

@@ -63,13 +63,14 @@ impl SendQueue {
             return Err(self.full());
         };
         let (opcode, extra, target) = encode(request.operation);
+        let at = self.ring.address(&slot);
+        let wqe = at.cast::<rxe::SendWqe>().as_ptr();
         // SAFETY: the slot is ours until `advance` and `publish`; `new` checked that it holds a
         // `SendWqe` with the payload behind it, for as many segments or inline bytes as were
         // checked above. Slots are 8-aligned: the ring starts 384 bytes into a page and slots are
         // powers of two of 64 bytes and more.
         unsafe {
-            let wqe = slot.at(0).cast::<rxe::SendWqe>();
-            let message = write_payload(slot.at(size_of::<rxe::SendWqe>()), request.payload)?;
+            let message = write_payload(at.add(size_of::<rxe::SendWqe>()), request.payload)?;
             (&raw mut (*wqe).wr.wr_id).write(request.wr_id);
             (&raw mut (*wqe).wr.opcode).write(opcode);
             (&raw mut (*wqe).wr.send_flags).write(request.flags.bits() | inline);

@@ -62,18 +62,23 @@ impl World {
 /// The number that all queue pairs of a multicast group have besides their own.
 const MULTICAST_QP: u32 = 0xff_ffff;
 
+/// What the packets of RoCE v2 go over.
+const UDP: u8 = 17;
+
 /// What rxe puts in front of a datagram: the IPv6 header, or an IPv4 one behind nothing.
 fn header(attr: &uverbs::AhAttr, from: [u8; 16]) -> [u8; 40] {
     let to = attr.grh.dgid;
     let mut header = [0; 40];
     if Ipv6Addr::from(to).to_ipv4_mapped().is_some() {
         header[20..22].copy_from_slice(&[0x45, attr.grh.traffic_class]);
+        header[29] = UDP;
         header[32..36].copy_from_slice(&from[12..]);
         header[36..].copy_from_slice(&to[12..]);
     } else {
         let class = u32::from(attr.grh.traffic_class) << 20;
         let first = 6 << 28 | class | attr.grh.flow_label;
         header[..4].copy_from_slice(&first.to_be_bytes());
+        header[6] = UDP;
         header[8..24].copy_from_slice(&from);
         header[24..].copy_from_slice(&to);
     }

@@ -307,6 +307,43 @@ fn a_handle_without_a_number_is_given_back() {
     twin.assert_clean();
 }
 
+/// A GID that is in the table twice, for each version of RoCE.
+#[test]
+fn the_answer_goes_in_packets_like_those_that_came() {
+    let address: IpAddr = "fd00::7".parse().unwrap();
+    let twin = Twin::with_devices(vec![TwinDevice {
+        ips: vec![address; 3],
+        ..TwinDevice::rxe(0, address)
+    }]);
+    let pd = context(&twin).alloc_pd().unwrap();
+    let (mut one, mut other) = (Post::new(&pd), Post::new(&pd));
+    let handle = pd.address_handle(&path_to_itself(pd.context())).unwrap();
+    other.receive(7, 100);
+    one.send(to(&handle, other.qp.number()), b"hello").unwrap();
+    let completion = other.received();
+    let received = completion.result().unwrap();
+    let mut header = other.header();
+
+    use ioctl::device::{QUERY_GID_TABLE, query_gid_table};
+    let gids = (ioctl::object::DEVICE, QUERY_GID_TABLE);
+    twin.tamper(move |call, attr, answer| {
+        if call.is_method(gids) && attr == query_gid_table::RESP_ENTRIES {
+            // The first entry is of RoCE v1.
+            answer[24..28].copy_from_slice(&1u32.to_ne_bytes());
+        }
+    });
+    let index = |header: [u8; GRH_LENGTH]| {
+        let path = pd.context().reply_path(&received, &header, 1).unwrap();
+        path.source_gid_index
+    };
+    assert_eq!(index(header), 1);
+    const NEXT_HEADER: usize = 6;
+    header[NEXT_HEADER] = 0x1b;
+    assert_eq!(index(header), 0);
+    twin.behave();
+    assert_eq!(index(header), 0, "for want of a better one");
+}
+
 #[test]
 fn a_group_hears_what_is_sent_to_it_until_it_is_left() {
     let twin = Twin::new();

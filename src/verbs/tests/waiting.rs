@@ -3,10 +3,14 @@
 use std::thread;
 use std::time::Duration;
 
+use rdmacm_kernel_abi::uverbs;
+
 use super::{context, ends};
+use crate::device::CqToken;
 use crate::error::ErrorKind;
 use crate::fastpath::Completion;
-use crate::sys::twin::Twin;
+use crate::sys::twin::{Call, Twin};
+use crate::verbs::CompletionChannel;
 
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 
@@ -52,6 +56,39 @@ fn a_wait_ends_with_a_completion_from_another_thread() {
     assert_eq!(completions, 1);
     drop((one, other));
     twin.assert_clean();
+}
+
+/// A wait that ran out of time leaves the queue armed. Whoever reads the event then, the next wait
+/// is not without one.
+#[test]
+fn an_event_that_the_program_reads_itself_is_no_loss() {
+    const SOON: Option<Duration> = Some(Duration::from_millis(1));
+    let twin = Twin::new();
+    let (mut one, mut other) = ends(&twin);
+    let mut entries = [Completion::default(); 4];
+    let reads: [fn(&CompletionChannel) -> CqToken; 2] = [
+        |channel| channel.next_event(AT_ONCE).unwrap(),
+        |channel| channel.try_next_event().unwrap().unwrap(),
+    ];
+    for read in reads {
+        let error = other.cq.wait(&mut entries, SOON).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        other.post_receive(1, 16);
+        other.post_receive(2, 16);
+        one.send(1, b"to the program").unwrap();
+        assert_eq!(read(&other.completions), other.cq.token());
+        assert_eq!(other.cq.poll(&mut entries).len(), 1);
+
+        let armed = twin.calls().len();
+        let error = other.cq.wait(&mut entries, SOON).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let arms = |call: &Call| call.is_write(uverbs::Command::REQ_NOTIFY_CQ);
+        assert!(twin.calls()[armed..].iter().any(arms));
+        one.send(2, b"to the wait").unwrap();
+        assert_eq!(other.cq.wait(&mut entries, AT_ONCE).unwrap().len(), 1);
+        // The event of that is unread, as after any completion that was there first.
+        assert!(read(&other.completions) == other.cq.token());
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::Shared;
-use crate::fastpath::rxe::ring::{BadRing, Consumer, FreeSlot, Producer};
+use crate::fastpath::rxe::cursor::FreeSlot;
+use crate::fastpath::rxe::ring::{BadRing, Consumer, Producer};
 use crate::sys::twin::Twin;
 
 const ELEMENT: usize = 64;
@@ -46,7 +47,7 @@ fn config() -> ProptestConfig {
 /// Fills a slot, which counts from then on.
 fn fill(producer: &mut Producer, slot: FreeSlot, value: u64) {
     // SAFETY: the producer's free slot has 64 bytes, aligned to 8, and is ours.
-    unsafe { slot.at(0).cast::<u64>().write(value) };
+    unsafe { producer.address(&slot).cast::<u64>().write(value) };
     producer.advance(slot);
 }
 
