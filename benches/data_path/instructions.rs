@@ -5,6 +5,7 @@
 use std::error::Error;
 use std::hint::black_box;
 use std::net::IpAddr;
+use std::sync::atomic::{Ordering, compiler_fence};
 use std::thread;
 use std::time::Duration;
 
@@ -44,12 +45,14 @@ fn mark(name: &str) {
 /// Functions that make a call with a mark on both sides. Each stands for itself, with the arguments
 /// that a program has at run time.
 macro_rules! marked {
-    ($(fn $function:ident($($arg:ident: $type:ty),*) -> $result:ty $call:block)*) => {$(
+    ($($name:literal fn $function:ident($($arg:ident: $type:ty),*) -> $result:ty $call:block)*) => {$(
         #[inline(never)]
-        fn $function(name: &str, $($arg: $type),*) -> $result {
-            mark(name);
+        fn $function($($arg: $type),*) -> $result {
+            mark($name);
             let result = (move || $call)();
             mark("");
+            // Or the last mark would be made behind the end of the function.
+            compiler_fence(Ordering::SeqCst);
             result
         }
     )*};
@@ -58,32 +61,45 @@ macro_rules! marked {
 type Posted = Result<(), PostError>;
 
 marked! {
+    "nothing"
     fn nothing() -> () {}
 
+    "send of 64 bytes inline"
     fn send_inline(half: &mut SendHalf, wr_id: u64, bytes: &[u8]) -> Posted {
         let mut batch = half.batch();
         batch.send(wr_id).signaled().inline(bytes)?;
         batch.submit()
     }
 
+    "send of 1 segment"
     fn send(half: &mut SendHalf, wr_id: u64, segments: &[Segment]) -> Posted {
         let mut batch = half.batch();
         batch.send(wr_id).signaled().from(segments)?;
         batch.submit()
     }
 
+    "send of 4 segments"
+    fn send_four(half: &mut SendHalf, wr_id: u64, segments: &[Segment]) -> Posted {
+        let mut batch = half.batch();
+        batch.send(wr_id).signaled().from(segments)?;
+        batch.submit()
+    }
+
+    "write of 1 segment"
     fn write(half: &mut SendHalf, wr_id: u64, to: RemoteAddress, segments: &[Segment]) -> Posted {
         let mut batch = half.batch();
         batch.write(wr_id, to).signaled().from(segments)?;
         batch.submit()
     }
 
+    "read into 1 segment"
     fn read(half: &mut SendHalf, wr_id: u64, from: RemoteAddress, segments: &[Segment]) -> Posted {
         let mut batch = half.batch();
         batch.read(wr_id, from).signaled().into(segments)?;
         batch.submit()
     }
 
+    "a list of 32 sends"
     fn send_list(half: &mut SendHalf, list: &[(u64, Segment)]) -> Posted {
         let mut batch = half.batch();
         let Some(((last_id, last), others)) = list.split_last() else {
@@ -96,11 +112,23 @@ marked! {
         batch.submit()
     }
 
+    "receive into 1 segment"
     fn receive(half: &mut RecvHalf, wr_id: u64, segments: &[Segment]) -> Posted {
         half.post(wr_id, segments)
     }
 
-    fn poll(cq: &mut Cq, entries: &mut [Completion]) -> usize {
+    "poll of 1 completion"
+    fn poll_one(cq: &mut Cq, entries: &mut [Completion]) -> usize {
+        cq.poll(entries).len()
+    }
+
+    "poll of 16 completions"
+    fn poll_many(cq: &mut Cq, entries: &mut [Completion]) -> usize {
+        cq.poll(entries).len()
+    }
+
+    "poll of nothing"
+    fn poll_none(cq: &mut Cq, entries: &mut [Completion]) -> usize {
         cq.poll(entries).len()
     }
 }
@@ -156,23 +184,23 @@ impl Line {
         let list = [(7, segments[0]); LIST];
         let list = black_box(&list[..]);
         let wr_id = black_box(7);
-        nothing("nothing");
-        send_inline("send of 64 bytes inline", self.half(), wr_id, bytes)?;
+        nothing();
+        send_inline(self.half(), wr_id, bytes)?;
         self.clean_up()?;
-        send("send of 1 segment", self.half(), wr_id, one)?;
+        send(self.half(), wr_id, one)?;
         self.clean_up()?;
-        send("send of 4 segments", self.half(), wr_id, all)?;
+        send_four(self.half(), wr_id, all)?;
         self.clean_up()?;
-        write("write of 1 segment", self.half(), wr_id, remote, one)?;
+        write(self.half(), wr_id, remote, one)?;
         self.clean_up()?;
-        read("read into 1 segment", self.half(), wr_id, remote, one)?;
+        read(self.half(), wr_id, remote, one)?;
         self.clean_up()?;
-        send_list("a list of 32 sends", self.half(), list)?;
+        send_list(self.half(), list)?;
         self.clean_up()?;
-        receive("receive into 1 segment", self.near.recv_half(), wr_id, one)?;
-        self.poll_after("poll of 1 completion", 1, 1)?;
-        self.poll_after("poll of 16 completions", MANY, MANY)?;
-        self.poll_after("poll of nothing", 0, MANY)
+        receive(self.near.recv_half(), wr_id, one)?;
+        self.poll_after(poll_one, 1, 1)?;
+        self.poll_after(poll_many, MANY, MANY)?;
+        self.poll_after(poll_none, 0, MANY)
     }
 
     fn half(&mut self) -> &mut SendHalf {
@@ -182,7 +210,7 @@ impl Line {
     /// Polls when the completions of so many requests are there.
     fn poll_after(
         &mut self,
-        name: &str,
+        poll: fn(&mut Cq, &mut [Completion]) -> usize,
         requests: usize,
         room: usize,
     ) -> Result<(), Box<dyn Error>> {
@@ -198,7 +226,7 @@ impl Line {
                 batch.submit()?;
             }
             let_complete();
-            let count = poll(name, &mut self.cq, entries);
+            let count = poll(&mut self.cq, entries);
             self.clean_up()?;
             if count == requests {
                 return Ok(());

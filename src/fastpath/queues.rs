@@ -5,6 +5,7 @@ use super::{Completion, rxe, siw};
 
 /// The send queue of one queue pair.
 #[derive(Debug)]
+#[repr(u8)] // A tag, which an `Option` around it shares: one comparison finds the provider.
 pub(crate) enum SendQueue {
     Rxe(rxe::SendQueue),
     Siw(siw::SendQueue),
@@ -20,12 +21,11 @@ impl SendQueue {
     }
 
     /// Builds a request in the queue, without telling the kernel.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         match self {
             Self::Rxe(queue) => queue.push(request),
-            // The copy is for the call's sake: the request itself stays in registers.
-            Self::Siw(queue) => queue.push(&{ *request }),
+            Self::Siw(queue) => queue.push(request),
         }
     }
 
@@ -39,7 +39,7 @@ impl SendQueue {
     }
 
     /// Hands the pushed requests to the kernel and rings the doorbell, if there are any.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn ring_doorbell(&mut self) -> Result<(), PostError> {
         match self {
             Self::Rxe(queue) => queue.ring_doorbell(),
@@ -50,6 +50,7 @@ impl SendQueue {
 
 /// The receive queue of one queue pair, or one that several share.
 #[derive(Debug)]
+#[repr(u8)] // A tag, which an `Option` around it shares: one comparison finds the provider.
 pub(crate) enum RecvQueue {
     Rxe(rxe::RecvQueue),
     Siw(siw::RecvQueue),
@@ -76,6 +77,7 @@ impl RecvQueue {
 
 /// A completion queue.
 #[derive(Debug)]
+#[repr(u8)] // A tag, which an `Option` around it shares: one comparison finds the provider.
 pub(crate) enum CompletionQueue {
     Rxe(rxe::CompletionQueue),
     Siw(siw::CompletionQueue),
@@ -90,9 +92,9 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes out as many completions as there are, up to the length of `entries`.
+    /// Takes out as many completions as there are, up to the length of `entries`, and returns them.
     #[inline(always)]
-    pub(crate) fn poll(&mut self, entries: &mut [Completion]) -> usize {
+    pub(crate) fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
         match self {
             Self::Rxe(queue) => queue.poll(entries),
             Self::Siw(queue) => queue.poll(entries),

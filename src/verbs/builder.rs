@@ -98,12 +98,28 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
     #[inline(always)]
     fn push(self, payload: Payload<'_>) -> Result<(), PostError> {
         self.check(&payload)?;
+        self.push_unchecked(payload)
+    }
+
+    #[inline(always)]
+    fn push_unchecked(self, payload: Payload<'_>) -> Result<(), PostError> {
         self.batch.half.push(&Request {
             wr_id: self.wr_id,
             operation: self.operation,
             flags: self.flags,
             payload,
         })
+    }
+
+    /// As [`RequestBuilder::from`] for a request that the peer answers with data.
+    #[inline(always)]
+    fn push_read(self, segments: &[Segment]) -> Result<(), PostError> {
+        let payload = Payload::Segments(segments);
+        self.check(&payload)?;
+        if !self.batch.half.entry.can_read() {
+            return Err(PostError::NoReads);
+        }
+        self.push_unchecked(payload)
     }
 
     /// Refuses what the peer answers with data, where the two sides agreed on none of it.
@@ -137,15 +153,12 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
     fn check(&self, payload: &Payload<'_>) -> Result<(), PostError> {
         let half = &*self.batch.half;
         let (entry, qp_type) = (&half.entry, half.qp_type);
+        // The builder itself is passed to no function: it would have to be in memory.
         if half.is_inherited() {
-            return Err(PostError::Inherited);
+            return Err(half.refusal(self.wr_id, self.batch.numbers));
         }
-        if self.wr_id > self.batch.numbers {
-            let wr_id = self.wr_id;
-            return Err(PostError::NumberTaken { wr_id });
-        }
-        if !qp_type.can(&self.operation) {
-            return Err(PostError::WrongQpType { qp_type });
+        if self.wr_id > self.batch.numbers || !qp_type.can(&self.operation) {
+            return Err(half.refusal(self.wr_id, self.batch.numbers));
         }
         if qp_type != QpType::Ud {
             return Ok(());
@@ -204,8 +217,7 @@ impl ReadBuilder<'_, '_> {
     /// As [`RequestBuilder::from`]; [`PostError::NoReads`] where the two sides agreed on none.
     #[inline(always)]
     pub fn into(self, segments: &[Segment]) -> Result<(), PostError> {
-        self.request.check_depth()?;
-        self.request.from(segments)
+        self.request.push_read(segments)
     }
 }
 

@@ -181,19 +181,19 @@ impl Cq {
     /// # }
     /// ```
     #[doc(alias = "ibv_poll_cq")]
-    #[inline]
+    #[inline(always)]
     pub fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
-        let taken = self.take(entries);
-        &entries[..taken]
+        match &mut self.queue {
+            // The completions are the parent's.
+            _ if is_inherited(self.generation) => &[],
+            CompletionQueue::Rxe(queue) => queue.poll(entries),
+            _ => self.poll_elsewhere(entries),
+        }
     }
 
-    /// A forked child finds nothing: the completions are the parent's.
-    #[inline(always)]
-    fn take(&mut self, entries: &mut [Completion]) -> usize {
-        match is_inherited(self.generation) {
-            true => 0,
-            false => self.queue.poll(entries),
-        }
+    #[inline(never)]
+    fn poll_elsewhere<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
+        self.queue.poll(entries)
     }
 
     /// Asks for one event on the channel at the next completion, or the next solicited one.
@@ -257,12 +257,12 @@ impl Cq {
     /// Polls; arms the queue when nothing is there, and polls again, since what came before the
     /// arming gives no event. Returns how many completions were taken.
     pub(crate) fn poll_or_arm(&mut self, entries: &mut [Completion]) -> Result<usize> {
-        let taken = self.take(entries);
+        let taken = self.poll(entries).len();
         if taken > 0 || self.event_due() {
             return Ok(taken);
         }
         self.arm_for_event()?;
-        Ok(self.take(entries))
+        Ok(self.poll(entries).len())
     }
 
     /// Whether the queue was armed and its event not read yet. Where the program has read an event

@@ -41,7 +41,7 @@ impl RecvHalf {
     /// [`PostError::SharedReceiveQueue`] where the receives are those of a
     /// [shared receive queue](crate::Srq::post).
     #[doc(alias("ibv_post_recv", "rdma_post_recv", "rdma_post_recvv"))]
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         if is_inherited(self.generation) {
             return Err(PostError::Inherited);

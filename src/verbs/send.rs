@@ -91,7 +91,9 @@ impl SendHalf {
         requests: impl IntoIterator<Item = SendRequest<'r>>,
     ) -> Result<(), ListError> {
         let at = |index, source| ListError { index, source };
-        self.check_state().map_err(|source| at(0, source))?;
+        if !self.can_send() {
+            return Err(at(0, self.state_refusal()));
+        }
         let mut batch = self.batch();
         let mut refused = Ok(());
         let mut posted = 0;
@@ -115,6 +117,15 @@ impl SendHalf {
     #[inline(always)]
     pub(super) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         match &mut self.queue {
+            Some(SendQueue::Rxe(queue)) => queue.push(request),
+            // The copy is for the call's sake: the request itself stays in registers.
+            _ => self.push_elsewhere(&{ *request }),
+        }
+    }
+
+    #[inline(never)]
+    fn push_elsewhere(&mut self, request: &Request<'_>) -> Result<(), PostError> {
+        match &mut self.queue {
             Some(queue) => queue.push(request),
             None => Err(PostError::WrongQpType {
                 qp_type: self.qp_type,
@@ -125,10 +136,18 @@ impl SendHalf {
     /// Starts the requests that were built. Where they cannot start they are forgotten.
     #[inline(always)]
     pub(super) fn start(&mut self) -> Result<(), PostError> {
-        if let Err(error) = self.check_state() {
+        if !self.can_send() {
             self.discard();
-            return Err(error);
+            return Err(self.state_refusal());
         }
+        match &mut self.queue {
+            Some(SendQueue::Rxe(queue)) => queue.ring_doorbell(),
+            _ => self.start_elsewhere(),
+        }
+    }
+
+    #[inline(never)]
+    fn start_elsewhere(&mut self) -> Result<(), PostError> {
         match &mut self.queue {
             Some(queue) => queue.ring_doorbell(),
             None => Ok(()),
@@ -138,6 +157,14 @@ impl SendHalf {
     /// Forgets requests that were built and not started.
     #[inline(always)]
     pub(super) fn discard(&mut self) {
+        match &mut self.queue {
+            Some(SendQueue::Rxe(queue)) => queue.discard(),
+            _ => self.discard_elsewhere(),
+        }
+    }
+
+    #[inline(never)]
+    fn discard_elsewhere(&mut self) {
         if let Some(queue) = &mut self.queue {
             queue.discard();
         }
@@ -151,20 +178,25 @@ impl SendHalf {
     /// Requests must not be queued below RTS: the kernel would refuse the doorbell but keep them,
     /// and carry them out at some later doorbell.
     #[inline(always)]
-    fn check_state(&self) -> Result<(), PostError> {
-        let state = self.entry.state();
+    fn can_send(&self) -> bool {
         // One comparison for both: as a signed number, destroyed is below all states.
         const { assert!((QpEntry::DESTROYED as i8) < 0) };
-        let can_send = state as i8 >= uverbs::QpState::RTS.0 as i8;
-        match can_send && !self.is_inherited() {
-            true => Ok(()),
-            false => Err(self.refusal(state)),
+        self.entry.state() as i8 >= uverbs::QpState::RTS.0 as i8 && !self.is_inherited()
+    }
+
+    /// Why a request cannot be posted, whatever its data; `numbers` is the largest that it may have.
+    #[cold]
+    pub(super) fn refusal(&self, wr_id: u64, numbers: u64) -> PostError {
+        match self.qp_type {
+            _ if self.is_inherited() => PostError::Inherited,
+            _ if wr_id > numbers => PostError::NumberTaken { wr_id },
+            qp_type => PostError::WrongQpType { qp_type },
         }
     }
 
     #[cold]
-    fn refusal(&self, state: u8) -> PostError {
-        match state {
+    fn state_refusal(&self) -> PostError {
+        match self.entry.state() {
             _ if self.is_inherited() => PostError::Inherited,
             QpEntry::DESTROYED => PostError::Destroyed,
             _ => PostError::NotConnected,

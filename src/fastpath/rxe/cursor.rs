@@ -51,17 +51,21 @@ impl ProducerCursor {
     /// The next slot, if one is free.
     #[inline(always)]
     pub(super) fn free(&mut self, consumer: &impl Index) -> Option<FreeSlot> {
-        let after = (self.next + 1) & self.mask;
-        if after == self.consumed {
-            // Acquire pairs with the other side's release of the slots it is done with: what we
-            // write there cannot become visible before it stopped reading.
-            self.consumed = consumer.load(Ordering::Acquire) & self.mask;
-            if after == self.consumed {
-                return None;
-            }
-        }
         let index = self.next;
-        Some(FreeSlot { index, after })
+        let after = (index + 1) & self.mask;
+        match after != self.consumed || self.has_moved(consumer) {
+            true => Some(FreeSlot { index, after }),
+            false => None,
+        }
+    }
+
+    /// Looks where the other side is, and says whether it has gone on.
+    #[cold]
+    fn has_moved(&mut self, consumer: &impl Index) -> bool {
+        // Acquire pairs with the other side's release of the slots it is done with: what we write
+        // there cannot become visible before it stopped reading.
+        let consumed = consumer.load(Ordering::Acquire) & self.mask;
+        std::mem::replace(&mut self.consumed, consumed) != consumed
     }
 
     /// Takes the slot that [`ProducerCursor::free`] gave.
@@ -127,10 +131,11 @@ impl ConsumerCursor {
 
     /// How many slots are full, from [`ConsumerCursor::next`] on.
     #[inline(always)]
-    pub(super) fn full(&self, producer: &impl Index) -> u32 {
+    pub(super) fn full(&self, producer: &impl Index) -> usize {
         // Acquire pairs with the other side's release: the elements are in memory before the index
         // that covers them. Masked, so that no value leads outside the ring.
-        producer.load(Ordering::Acquire).wrapping_sub(self.next) & self.mask
+        let produced = producer.load(Ordering::Acquire) as usize;
+        produced.wrapping_sub(self.next as usize) & self.mask as usize
     }
 
     /// The slot to be emptied next.

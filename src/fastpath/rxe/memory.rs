@@ -8,7 +8,7 @@ use crate::fastpath::request::{Payload, PostError, Segment};
 
 /// A message of `length` bytes in `num_sge` segments, of which nothing is carried out yet.
 #[inline(always)]
-fn message(length: u32, num_sge: u32) -> rxe::DmaInfo {
+pub(super) fn message(length: u32, num_sge: u32) -> rxe::DmaInfo {
     rxe::DmaInfo {
         length,
         resid: length,
@@ -32,8 +32,11 @@ pub(super) unsafe fn write_payload(
     payload: Payload<'_>,
 ) -> Result<rxe::DmaInfo, PostError> {
     Ok(match payload {
-        // SAFETY: the caller vouches for the room.
-        Payload::Segments(segments) => return unsafe { write_segments(to, segments) },
+        Payload::Segments(segments) => {
+            // SAFETY: the caller vouches for the room.
+            let length = unsafe { write_segments(to, segments)? };
+            message(length, segments.len() as u32)
+        }
         Payload::Inline(bytes) => {
             // SAFETY: the caller vouches for the room, which is in the ring and thus apart from
             // the caller's bytes.
@@ -49,55 +52,31 @@ pub(super) unsafe fn write_payload(
     })
 }
 
-/// As [`write_payload`], for segments.
+/// Writes segments, and returns how many bytes they have together.
+///
+/// # Errors
+///
+/// When these are too many.
 ///
 /// # Safety
 ///
-/// As there.
+/// As for [`write_payload`].
 #[inline(always)]
 pub(super) unsafe fn write_segments(
     to: NonNull<u8>,
     segments: &[Segment],
-) -> Result<rxe::DmaInfo, PostError> {
+) -> Result<u32, PostError> {
     let to = to.cast::<rxe::Sge>();
-    match segments {
-        [] => Ok(message(0, 0)),
-        // Most messages.
-        [segment] => {
-            // SAFETY: the caller vouches for the room.
-            unsafe { to.write(sge(segment)) };
-            Ok(message(segment.length, 1))
-        }
-        // SAFETY: as above.
-        many => match u32::try_from(unsafe { write_many(to, many) }) {
-            Ok(length) => Ok(message(length, segments.len() as u32)),
-            Err(_) => Err(PostError::MessageTooLong),
-        },
-    }
-}
-
-/// Writes segments and returns how many bytes they have together.
-///
-/// # Safety
-///
-/// `to` must be valid for writes of as many.
-#[inline(never)]
-unsafe fn write_many(to: NonNull<rxe::Sge>, segments: &[Segment]) -> u64 {
     let mut total = 0;
     for (index, segment) in segments.iter().enumerate() {
-        total += u64::from(segment.length);
+        let Segment {
+            address: addr,
+            length,
+            lkey,
+        } = *segment;
+        total += u64::from(length);
         // SAFETY: the caller vouches for the room.
-        unsafe { to.add(index).write(sge(segment)) };
+        unsafe { to.add(index).write(rxe::Sge { addr, length, lkey }) };
     }
-    total
-}
-
-#[inline(always)]
-fn sge(segment: &Segment) -> rxe::Sge {
-    let Segment {
-        address: addr,
-        length,
-        lkey,
-    } = *segment;
-    rxe::Sge { addr, length, lkey }
+    u32::try_from(total).map_err(|_| PostError::MessageTooLong)
 }

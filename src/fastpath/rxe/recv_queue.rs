@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rdmacm_kernel_abi::rxe;
 
-use super::memory::write_segments;
+use super::memory::{message, write_segments};
 use super::ring::Producer;
 use crate::error::Error;
 use crate::fastpath::request::{PostError, Segment};
@@ -35,6 +35,20 @@ impl RecvQueue {
     /// Posts a receive into `segments`; the kernel sees it at once.
     #[inline(always)]
     pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+        match segments.len() {
+            1 => self.build(wr_id, segments),
+            // Apart, as in the send queue.
+            _ => self.post_many(wr_id, segments),
+        }
+    }
+
+    #[inline(never)]
+    fn post_many(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+        self.build(wr_id, segments)
+    }
+
+    #[inline(always)]
+    fn build(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         if segments.len() > self.max_segments as usize {
             return Err(PostError::TooManySegments {
                 segments: segments.len(),
@@ -50,9 +64,9 @@ impl RecvQueue {
         // with `max_segments` segments behind it; aligned as for the send queue. The two reserved
         // fields are zero from the beginning.
         unsafe {
-            let message = write_segments(at.add(size_of::<rxe::RecvWqe>()), segments)?;
+            let length = write_segments(at.add(size_of::<rxe::RecvWqe>()), segments)?;
             (&raw mut (*wqe).wr_id).write(wr_id);
-            (&raw mut (*wqe).dma).write(message);
+            (&raw mut (*wqe).dma).write(message(length, segments.len() as u32));
         }
         self.ring.advance(slot);
         self.ring.publish();

@@ -92,11 +92,24 @@ impl Ring {
 
     #[inline(always)]
     fn slot(&self, index: u32) -> NonNull<u8> {
-        let index = (index & self.mask) as usize;
-        // SAFETY: `new` checked that `mask + 1` slots lie in the mapping behind the header.
+        debug_assert!(index <= self.mask);
+        // SAFETY: `new` checked that `mask + 1` slots lie in the mapping behind the header. The
+        // indices are those of the cursors, which are masked wherever they come from.
         unsafe {
             self.base
-                .add(size_of::<QueueHeader>() + index * self.slot_size)
+                .add(size_of::<QueueHeader>() + index as usize * self.slot_size)
+        }
+    }
+
+    /// Calls `visit` with each of `count` slots from `first` on, of which the last is none beyond
+    /// the ring's last.
+    #[inline(always)]
+    fn each(&self, first: u32, count: usize, mut visit: impl FnMut(usize, NonNull<u8>)) {
+        let mut slot = self.slot(first);
+        for number in 0..count {
+            visit(number, slot);
+            // SAFETY: the next slot is one of the ring, or right behind it and not used.
+            slot = unsafe { slot.add(self.slot_size) };
         }
     }
 }
@@ -183,45 +196,34 @@ impl Consumer {
         self.ring.mask
     }
 
-    /// Calls `take` with the next slot, if it is full, and gives it back to the kernel.
+    /// How many slots are full.
     #[inline(always)]
-    pub(super) fn take_one(&mut self, take: impl FnOnce(NonNull<u8>)) -> bool {
-        if self.cursor.full(self.ring.producer_index()) == 0 {
-            return false;
-        }
-        take(self.ring.slot(self.cursor.next()));
-        self.cursor.give_back(1, self.ring.consumer_index());
-        true
+    pub(super) fn full(&self) -> usize {
+        self.cursor.full(self.ring.producer_index())
     }
 
-    /// Calls `take` with each full slot in order, at most `limit` of them, then gives them back to
-    /// the kernel. Returns how many there were.
+    /// Calls `take` with the next slot, which must be full, and gives it back to the kernel.
     #[inline(always)]
-    pub(super) fn drain(
-        &mut self,
-        limit: usize,
-        mut take: impl FnMut(usize, NonNull<u8>),
-    ) -> usize {
-        let full = self.cursor.full(self.ring.producer_index());
-        let count = limit.min(full as usize);
-        let end = self.ring.mask as usize + 1;
-        let (mut taken, mut first) = (0, self.cursor.next());
-        // Once, or twice where they go on at the ring's beginning.
-        while taken < count {
-            let slots = (count - taken).min(end - first as usize);
-            let mut slot = self.ring.slot(first);
-            for number in taken..taken + slots {
-                take(number, slot);
-                // SAFETY: the next slot is one of the ring, or behind the last and not used.
-                slot = unsafe { slot.add(self.ring.slot_size) };
-            }
-            taken += slots;
-            first = 0;
+    pub(super) fn take_one(&mut self, take: impl FnOnce(NonNull<u8>)) {
+        take(self.ring.slot(self.cursor.next()));
+        self.cursor.give_back(1, self.ring.consumer_index());
+    }
+
+    /// Calls `take` with each of the next `count` slots in order, which must be full, and gives them
+    /// back to the kernel.
+    #[inline(always)]
+    pub(super) fn take(&mut self, count: usize, mut take: impl FnMut(usize, NonNull<u8>)) {
+        let first = self.cursor.next();
+        let up_to_the_end = (self.ring.mask - first) as usize + 1;
+        let straight = count.min(up_to_the_end);
+        self.ring
+            .each(first, straight, |number, slot| take(number, slot));
+        if straight < count {
+            let rest = count - straight;
+            self.ring
+                .each(0, rest, |number, slot| take(straight + number, slot));
         }
-        if count > 0 {
-            self.cursor
-                .give_back(count as u32, self.ring.consumer_index());
-        }
-        count
+        self.cursor
+            .give_back(count as u32, self.ring.consumer_index());
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use rdmacm_kernel_abi::rxe;
 use rdmacm_kernel_abi::uverbs::{self, WrOpcode};
 
-use super::memory::write_payload;
+use super::memory::{message, write_payload, write_segments};
 use super::ring::Producer;
 use crate::error::Error;
 use crate::fastpath::Doorbell;
 use crate::fastpath::request::{
-    Datagram, Flush, Operation, Payload, PostError, RemoteAddress, Request, WindowBind,
+    Datagram, Flush, Operation, Payload, PostError, RemoteAddress, Request, Segment, WindowBind,
 };
 use crate::sys::Mapping;
 
@@ -54,10 +54,11 @@ impl SendQueue {
     #[inline(always)]
     pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         self.check_payload(request.payload)?;
-        let inline = match request.payload {
-            Payload::Inline(_) => uverbs::SendFlags::INLINE.bits(),
+        let (placed, inline) = match request.payload {
+            Payload::Segments(segments) if segments.len() != 1 => (Some(self.place(segments)?), 0),
+            Payload::Inline(_) => (None, uverbs::SendFlags::INLINE.bits()),
             // The kernel looks for a value in the place of inline bytes without a flag.
-            _ => 0,
+            _ => (None, 0),
         };
         let Some(slot) = self.ring.free_slot() else {
             return Err(self.full());
@@ -70,7 +71,6 @@ impl SendQueue {
         // checked above. Slots are 8-aligned: the ring starts 384 bytes into a page and slots are
         // powers of two of 64 bytes and more.
         unsafe {
-            let message = write_payload(at.add(size_of::<rxe::SendWqe>()), request.payload)?;
             (&raw mut (*wqe).wr.wr_id).write(request.wr_id);
             (&raw mut (*wqe).wr.opcode).write(opcode);
             (&raw mut (*wqe).wr.send_flags).write(request.flags.bits() | inline);
@@ -82,10 +82,29 @@ impl SendQueue {
             (&raw mut (*wqe).state).write(0);
             // This is the remote address that is used; the one in `wr` is not.
             (&raw mut (*wqe).iova).write(target.address());
+            let message = match placed {
+                Some(message) => message,
+                None => write_payload(at.add(size_of::<rxe::SendWqe>()), request.payload)?,
+            };
             (&raw mut (*wqe).dma).write(message);
         }
         self.ring.advance(slot);
         Ok(())
+    }
+
+    /// Writes the segments of the next request into its slot, ahead of the rest. In a function of its
+    /// own: their loop would cost requests of one segment, which have none.
+    #[inline(never)]
+    fn place(&mut self, segments: &[Segment]) -> Result<rxe::DmaInfo, PostError> {
+        let Some(slot) = self.ring.free_slot() else {
+            return Err(self.full());
+        };
+        // SAFETY: as in `push`, which checked the number of segments.
+        unsafe {
+            let at = self.ring.address(&slot).add(size_of::<rxe::SendWqe>());
+            let length = write_segments(at, segments)?;
+            Ok(message(length, segments.len() as u32))
+        }
     }
 
     #[inline(always)]

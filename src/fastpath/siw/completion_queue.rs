@@ -46,11 +46,11 @@ impl CompletionQueue {
         self.elements.count()
     }
 
-    /// Takes out as many completions as there are, up to the length of `entries`.
+    /// Takes out as many completions as there are, up to the length of `entries`, and returns them.
     #[inline(never)]
-    pub(crate) fn poll(&mut self, entries: &mut [Completion]) -> usize {
+    pub(crate) fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
         let mut taken = 0;
-        for entry in entries {
+        for entry in &mut *entries {
             let element = self.elements.at(self.next);
             // SAFETY: the element is in the mapping for as long as `self` lives, and its flags are
             // accessed as an atomic only.
@@ -67,7 +67,7 @@ impl CompletionQueue {
             self.next = self.next.wrapping_add(1);
             taken += 1;
         }
-        taken
+        &entries[..taken]
     }
 
     /// Asks for an event at the next completion. There is no asking for solicited ones only: the

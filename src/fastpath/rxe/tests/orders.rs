@@ -67,7 +67,7 @@ impl Ring {
     /// What is there, at most `limit` elements.
     #[expect(unsafe_code, reason = "a cell of the model checker's")]
     fn take(&self, cursor: &mut ConsumerCursor, limit: usize) -> Vec<u32> {
-        let count = limit.min(cursor.full(&self.producer) as usize) as u32;
+        let count = limit.min(cursor.full(&self.producer)) as u32;
         let values = (0..count).map(|number| {
             let slot = (cursor.next() + number) & self.mask();
             // SAFETY: as for `fill`.
