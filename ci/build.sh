@@ -27,8 +27,11 @@ static_example() {
 # built_example NAME: prints the path of an example that is built already.
 built_example() { echo "${CARGO_TARGET_DIR:-$repo/target}/$target/debug/examples/$1"; }
 
-# The names of all examples.
-example_names() { (cd "$repo/examples" && printf '%s\n' * | sed 's/\.rs$//'); }
+# The names of all examples. Cargo knows them: a folder may hold several.
+example_names() {
+    (cd "$repo" && cargo metadata --quiet --no-deps --format-version 1) |
+        grep -o '"kind":\["example"\],"crate_types":\["bin"\],"name":"[^"]*' | sed 's/.*"//'
+}
 
 # Prints the path of the built VM tests.
 static_vm_tests() {

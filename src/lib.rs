@@ -50,25 +50,29 @@ pub use cm::{
     PathRecord, PortSpace, RejectReason, Service, Status, Step, Wake,
 };
 pub use device::{
-    AsyncEvent, AsyncEvents, Context, CqToken, Device, DeviceAttr, Driver, Gid, GidEntry, GidType,
-    LinkLayer, Mtu, PortAttr, PortState, QpToken, SrqToken, Transport, devices,
+    AsyncEvent, AsyncEvents, AtomicCapability, Context, CqToken, Device, DeviceAttr, DeviceCaps,
+    Driver, Gid, GidEntry, GidType, LinkLayer, Mtu, OdpCaps, OdpOperations, PhysicalState,
+    PortAttr, PortCaps, PortState, QpToken, SrqToken, Transport, devices,
 };
 pub use endpoint::{Connection, Connector, Incoming, Listener, Prepared, Queues, Settings, SyncId};
 pub use error::{Error, ErrorKind, Result};
 pub use fastpath::{
-    Completion, CompletionStatus, Failure, FlushPlacement, GRH_LENGTH, Opcode, PostError, QpType,
-    RemoteAddress, Segment, SendFlags, Success,
+    Completion, CompletionStatus, Failure, FlushPlacement, GRH_LENGTH, Opcode, PostError, QpFlags,
+    QpType, RemoteAddress, Segment, SendFlags, Success,
 };
 pub use verbs::{
     Access, AddressHandle, AtomicBuilder, AtomicWriteBuilder, Batch, BindBuilder, Buffer,
-    CompletionChannel, Cq, CqBuilder, Data, Destination, FlushBuilder, InvalidateBuilder,
-    ListError, Mr, Mw, MwType, Path, Pd, Qp, QpAttr, QpCapabilities, QpInfo, QpModify, QpState,
-    ReadBuilder, RecvHalf, RecvRequest, RequestBuilder, SendHalf, SendRequest, Srq, SrqAttr,
-    SrqInfo, Work, Xrcd,
+    CompletionChannel, Completions, Cq, CqBuilder, Data, Destination, FlushBuilder,
+    InvalidateBuilder, ListError, Mr, MrChange, Mw, MwType, Path, Pd, Qp, QpAttr, QpCapabilities,
+    QpInfo, QpModify, QpState, ReadBuilder, RecvHalf, RecvRequest, RequestBuilder, SendHalf,
+    SendRequest, Srq, SrqAttr, SrqInfo, Work, Xrcd,
 };
 
 #[doc = include_str!("../docs/c-names.md")]
 pub mod c_names {}
+
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 
 #[cfg(doctest)]
 mod misuse;

@@ -3,7 +3,8 @@
 use clap::{Parser, ValueEnum};
 use rdmacm::{AddrInfo, AddrInfoQuery, AddressFamily, PortSpace};
 
-use crate::datagram::options::{Options, c_number};
+use crate::datagram::c_number::c_number;
+use crate::datagram::options::Options;
 use crate::datagram::outcome::Result;
 
 /// Where the server listens. There is no option for it.

@@ -187,10 +187,7 @@ impl CmId {
             step,
             is_datagram: self.is_datagram(),
             is_ib_address: matches!(state.local, Some(Address::Ib(_))),
-            transport: state
-                .device
-                .as_ref()
-                .map(|binding| binding.context.device().transport()),
+            transport: state.transport(),
         }
     }
 

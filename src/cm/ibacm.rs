@@ -112,7 +112,7 @@ pub(super) fn ask(registry: &Registry, question: &Ask<'_>) -> Option<Answer> {
     parse(&answer?)
 }
 
-fn exchange(kernel: &dyn Kernel, request: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn exchange(kernel: &dyn Kernel, request: &[u8]) -> Option<Vec<u8>> {
     let question = Question {
         request,
         max_answer: MAX_MESSAGE,
@@ -132,7 +132,7 @@ fn is_whole(answer: &[u8]) -> bool {
         .is_ok_and(|(header, _)| answer.len() >= usize::from(header.length))
 }
 
-fn request(question: &Ask<'_>) -> Vec<u8> {
+pub(super) fn request(question: &Ask<'_>) -> Vec<u8> {
     let records = records(question);
     let length = size_of::<Header>() + records.as_bytes().len();
     let header = Header {
@@ -201,7 +201,7 @@ fn ip_record(ip: IpAddr, flags: u32) -> Record {
 }
 
 /// What an answer says; `None` unless it has a path.
-fn parse(answer: &[u8]) -> Option<Answer> {
+pub(super) fn parse(answer: &[u8]) -> Option<Answer> {
     let (header, rest) = Header::read_from_prefix(answer).ok()?;
     let is_answer = header.version == VERSION
         && header.opcode & 0xf == RESOLVE

@@ -12,7 +12,7 @@ use super::conn_param::Offer;
 use super::multicast::{self, Group};
 use super::service::Lookup;
 use super::{Address, Ece, EventChannel, PortSpace};
-use crate::device::Context;
+use crate::device::{Context, Transport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::QpType;
 use crate::qp_table::{self, QpEntry, QpKey};
@@ -338,6 +338,13 @@ impl State {
                  not a wildcard",
             )
         })
+    }
+
+    /// The transport of the id's device, once it has one.
+    pub(super) fn transport(&self) -> Option<Transport> {
+        self.device
+            .as_ref()
+            .map(|binding| binding.context.device().transport())
     }
 
     /// The queue pair, while it is not destroyed.

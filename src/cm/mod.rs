@@ -14,6 +14,8 @@ mod connect;
 mod ece;
 mod event;
 mod explain;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod ib_address;
 mod ibacm;
 mod id;

@@ -21,6 +21,9 @@ pub(super) const LONGEST: usize = u8::MAX as usize;
 /// With IP addresses a request begins with a header that tells them.
 const IP_HEADER: usize = 36;
 
+/// With iWARP it begins with the depths.
+const MPA_HEADER: usize = 4;
+
 /// A message, as far as its capacity depends on it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Message {
@@ -33,9 +36,12 @@ pub(super) struct Message {
 
 impl Message {
     pub(super) fn capacity(self) -> usize {
-        if matches!(self.transport, Some(Transport::Iwarp | Transport::Other(_))) {
-            // iWARP carries up to 512 bytes.
-            return LONGEST;
+        match self.transport {
+            // iWARP would carry more, but the kernel puts four bytes of its own in front and counts
+            // both together in a byte. What is longer gets lost, or comes as something else.
+            Some(Transport::Iwarp) => return LONGEST - MPA_HEADER,
+            Some(Transport::Other(_)) => return LONGEST,
+            _ => {}
         }
         let header = if self.is_ib_address { 0 } else { IP_HEADER };
         match (self.step, self.is_datagram) {
@@ -90,6 +96,7 @@ mod tests {
         assert_eq!(capacity(Step::Connect, true, true, roce), 216);
         assert_eq!(capacity(Step::Accept, true, false, roce), 136);
         let iwarp = Some(Transport::Iwarp);
-        assert_eq!(capacity(Step::Connect, false, false, iwarp), 255);
+        assert_eq!(capacity(Step::Connect, false, false, iwarp), 251);
+        assert_eq!(capacity(Step::Reject, false, false, iwarp), 251);
     }
 }

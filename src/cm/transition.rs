@@ -4,12 +4,15 @@
 //! part. The events ADDR_RESOLVED, CONNECT_RESPONSE and REJECTED have such a part.
 //! Joining a group has one too, in `multicast`.
 
+use std::sync::Arc;
+
 use rdmacm_kernel_abi::ucma;
 use rdmacm_kernel_abi::uverbs::{self, QpAttrMask};
 
 use super::conn_param::Offer;
 use super::event::{Event, IdEvent};
 use super::id::{Stage, State};
+use super::peer_data::ConnectionData;
 use super::{CmId, Status, explain};
 use crate::device::Transport;
 use crate::error::{Error, Result};
@@ -48,11 +51,22 @@ impl IdEvent {
                     }
                 },
             },
+            E::ESTABLISHED => {
+                id.follow_kernel(&state, &mut self.connection);
+                kind
+            }
             // The connection that the kernel still believed in was reported as failed.
             E::REJECTED | E::DISCONNECTED if state.failed => return None,
             E::REJECTED => {
                 if let Some(qp) = state.qp_entry() {
                     let _ = QpModify::to(QpState::Error).apply(&qp);
+                }
+                kind
+            }
+            E::DISCONNECTED if state.transport() == Some(Transport::Iwarp) => {
+                // The kernel has moved it already.
+                if let Some(qp) = state.qp_entry() {
+                    qp.set_state(QpState::Error.to_kernel());
                 }
                 kind
             }
@@ -123,6 +137,12 @@ impl CmId {
     /// The passive side's: it must be able to send as well, since the peer's first message can
     /// come before the event that says the connection is made.
     pub(super) fn make_ready(&self, state: &State, qp: &QpEntry, accepted: Offer) -> Result<()> {
+        if state.transport() == Some(Transport::Iwarp) {
+            // The kernel moves it when it accepts.
+            qp.set_initiator_depth(accepted.initiator_depth);
+            qp.set_state(QpState::Rts.to_kernel());
+            return Ok(());
+        }
         let mut rtr = self.handshake_proposal(state, QpState::Rtr)?;
         // Not every type has both depths, and the kernel refuses what a type does not have.
         if rtr.sets(QpAttrMask::MAX_DEST_RD_ATOMIC) {
@@ -154,6 +174,21 @@ impl CmId {
             .pkey_index(0)
             .access(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC)
             .apply(qp)
+    }
+
+    /// Takes note that the kernel has moved the queue pair of an iWARP connection, on the active side.
+    fn follow_kernel(&self, state: &State, agreed: &mut ConnectionData) {
+        if state.transport() != Some(Transport::Iwarp) {
+            return;
+        }
+        // Here, and only here, the kernel tells the depths as the peer sees them.
+        std::mem::swap(&mut agreed.responder_resources, &mut agreed.initiator_depth);
+        // That of the passive side was noted when it accepted.
+        let is_news = |qp: &Arc<QpEntry>| qp.state() == QpState::Init.to_kernel();
+        if let Some(qp) = state.qp_entry().filter(is_news) {
+            qp.set_initiator_depth(agreed.initiator_depth);
+            qp.set_state(QpState::Rts.to_kernel());
+        }
     }
 
     /// The attributes for a step of the handshake. The kernel has none to propose when there is

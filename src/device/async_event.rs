@@ -16,6 +16,9 @@ use crate::sys::{Attr, Value};
 /// An event of a queue names it by its token. Tokens are never used again, so that an event of a
 /// queue that is gone names nothing.
 ///
+/// An event is a plain value. Dropping it is all the acknowledgement that there is: destroying a
+/// queue waits for nobody.
+///
 /// What a device reports depends on its driver. rxe reports completion queues that overflow, limits
 /// of shared receive queues, ports and GIDs; on Linux 6.12, but not on 6.1, also
 /// [`LastWqeReached`](Self::LastWqeReached); and on 7.x
@@ -105,7 +108,6 @@ pub enum AsyncEvent {
 
 impl AsyncEvent {
     fn from_kernel(event: &uverbs::AsyncEventDesc) -> Self {
-        let port = event.element as u8;
         let cq = CqToken::from_kernel(event.element);
         let qp = QpToken::from_kernel(event.element);
         let srq = SrqToken::from_kernel(event.element);
@@ -123,18 +125,27 @@ impl AsyncEvent {
             T::SRQ_ERR => Self::SrqError(srq),
             T::SRQ_LIMIT_REACHED => Self::SrqLimitReached(srq),
             T::DEVICE_FATAL => Self::DeviceFatal,
-            T::PORT_ACTIVE => Self::PortActive { port },
-            T::PORT_ERR => Self::PortError { port },
-            T::LID_CHANGE => Self::LidChange { port },
-            T::PKEY_CHANGE => Self::PkeyChange { port },
-            T::SM_CHANGE => Self::SmChange { port },
-            T::CLIENT_REREGISTER => Self::ClientReregister { port },
-            T::GID_CHANGE => Self::GidChange { port },
-            T::DEVICE_SPEED_CHANGE => Self::SpeedChange { port },
-            T(kind) => Self::Other {
-                kind,
+            kind => Self::of_port(kind, event.element).unwrap_or(Self::Other {
+                kind: kind.0,
                 element: event.element,
-            },
+            }),
+        }
+    }
+
+    /// An event of a port that commands can name: the kernel numbers ports beyond 255 as well.
+    fn of_port(kind: uverbs::AsyncEventType, element: u64) -> Option<Self> {
+        let port = u8::try_from(element).ok()?;
+        use uverbs::AsyncEventType as T;
+        match kind {
+            T::PORT_ACTIVE => Some(Self::PortActive { port }),
+            T::PORT_ERR => Some(Self::PortError { port }),
+            T::LID_CHANGE => Some(Self::LidChange { port }),
+            T::PKEY_CHANGE => Some(Self::PkeyChange { port }),
+            T::SM_CHANGE => Some(Self::SmChange { port }),
+            T::CLIENT_REREGISTER => Some(Self::ClientReregister { port }),
+            T::GID_CHANGE => Some(Self::GidChange { port }),
+            T::DEVICE_SPEED_CHANGE => Some(Self::SpeedChange { port }),
+            _ => None,
         }
     }
 }
@@ -220,5 +231,29 @@ impl AsyncEvents {
 impl AsFd for AsyncEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdmacm_kernel_abi::uverbs::AsyncEventDesc;
+
+    use super::AsyncEvent;
+
+    #[test]
+    fn a_port_beyond_255_is_not_taken_for_another() {
+        let of_port = |element| {
+            AsyncEvent::from_kernel(&AsyncEventDesc {
+                element,
+                event_type: 9,
+                reserved: 0,
+            })
+        };
+        assert_eq!(of_port(255), AsyncEvent::PortActive { port: 255 });
+        let kept = AsyncEvent::Other {
+            kind: 9,
+            element: 257,
+        };
+        assert_eq!(of_port(257), kept);
     }
 }

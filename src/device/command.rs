@@ -23,7 +23,7 @@ impl Context {
         Request: IntoBytes + Immutable,
         Response: FromBytes + IntoBytes,
     {
-        self.command_with_driver(command, request, DriverPart::none())
+        self.command_with_driver(command, request, DriverPart::None)
     }
 
     /// Sends a write command that has an answer, and of which the driver has a part.
@@ -51,7 +51,7 @@ impl Context {
     where
         Request: IntoBytes + Immutable,
     {
-        self.invoke_write(command, request.as_bytes(), &mut [], DriverPart::none())
+        self.invoke_write(command, request.as_bytes(), &mut [], DriverPart::None)
     }
 
     fn invoke_write(
@@ -69,11 +69,19 @@ impl Context {
         if !response.is_empty() {
             attrs.push(Attr::new(id::CORE_OUT, Value::Out(response)));
         }
-        if !driver.request.is_empty() {
-            attrs.push(Attr::new(ioctl::UHW_IN, Value::In(driver.request)));
-        }
-        if !driver.response.is_empty() {
-            attrs.push(Attr::new(ioctl::UHW_OUT, Value::Out(driver.response)));
+        match driver {
+            DriverPart::None => {}
+            DriverPart::Exchange { request, response } => {
+                if !request.is_empty() {
+                    attrs.push(Attr::new(ioctl::UHW_IN, Value::In(request)));
+                }
+                if !response.is_empty() {
+                    attrs.push(Attr::new(ioctl::UHW_OUT, Value::Out(response)));
+                }
+            }
+            DriverPart::Address(response) => {
+                attrs.push(Attr::new(ioctl::UHW_IN, Value::AddressOf(response)));
+            }
         }
         self.method(
             ioctl::object::DEVICE,
@@ -85,17 +93,14 @@ impl Context {
 
 /// What a command says to the driver of the device, and room for what that answers.
 #[derive(Debug)]
-pub(crate) struct DriverPart<'a> {
-    pub request: &'a [u8],
-    pub response: &'a mut [u8],
-}
-
-impl DriverPart<'_> {
-    /// Of a command that the driver has no part of.
-    pub(crate) fn none() -> Self {
-        Self {
-            request: &[],
-            response: &mut [],
-        }
-    }
+pub(crate) enum DriverPart<'a> {
+    /// The driver has no part of the command.
+    None,
+    /// Bytes that go to the driver, and room for its answer. Empty where there is nothing.
+    Exchange {
+        request: &'a [u8],
+        response: &'a mut [u8],
+    },
+    /// The address of the room for its answer is all that goes to the driver.
+    Address(&'a mut [u8]),
 }

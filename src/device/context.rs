@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use rdmacm_kernel_abi::siw;
-use rdmacm_kernel_abi::uverbs::ioctl;
+use rdmacm_kernel_abi::uverbs::{CoreSupport, ioctl};
 use zerocopy::IntoBytes;
 
 use super::{Device, DeviceAttr, Driver, EventFile};
@@ -27,6 +27,7 @@ pub(super) struct ContextInner {
     device: Device,
     fd: OwnedFd,
     attr: OnceLock<DeviceAttr>,
+    support: Support,
     /// The protection domain that everybody shares; the kernel frees it with the context.
     default_pd: Mutex<Option<u32>>,
     /// The streams of asynchronous events, the oldest first.
@@ -44,41 +45,19 @@ impl Context {
             .open(&path)
             .map_err(|error| explain_open(&path, device, &error))?;
         check_node(&**kernel, fd.as_fd(), &path, device)?;
-        let context = Self(Arc::new(ContextInner {
-            device: device.clone(),
-            fd,
-            attr: OnceLock::new(),
-            default_pd: Mutex::new(None),
-            event_files: Mutex::new(Vec::new()),
-            generation: fork_generation(),
-        }));
-        context.get_context().map_err(|error| {
+        let support = get_context(&**kernel, fd.as_fd(), device).map_err(|error| {
             Error::from_os("open_device", &error)
                 .because(format!("the kernel gave no context on {}", path.display()))
         })?;
-        Ok(context)
-    }
-
-    /// Makes the kernel's side of the context. Without a descriptor for asynchronous events, which
-    /// is made when somebody wants to read them.
-    fn get_context(&self) -> io::Result<()> {
-        let mut vectors = 0u32.to_ne_bytes();
-        let mut support = 0u64.to_ne_bytes();
-        use ioctl::device::get_context as id;
-        let mut attrs = vec![
-            Attr::new(id::NUM_COMP_VECTORS, Value::Out(&mut vectors)),
-            Attr::new(id::CORE_SUPPORT, Value::Out(&mut support)),
-        ];
-        // siw wants room to tell its number, which nothing asks for.
-        let mut siw = siw::UrespAllocCtx::default();
-        if self.0.device.driver == Driver::Siw {
-            attrs.push(Attr::new(ioctl::UHW_OUT, Value::Out(siw.as_mut_bytes())));
-        }
-        self.method(
-            ioctl::object::DEVICE,
-            ioctl::device::GET_CONTEXT,
-            &mut attrs,
-        )
+        Ok(Self(Arc::new(ContextInner {
+            device: device.clone(),
+            fd,
+            attr: OnceLock::new(),
+            support,
+            default_pd: Mutex::new(None),
+            event_files: Mutex::new(Vec::new()),
+            generation: fork_generation(),
+        })))
     }
 
     pub(super) fn from_inner(inner: Arc<ContextInner>) -> Self {
@@ -121,6 +100,20 @@ impl Context {
         }
         let attr = DeviceAttr::query(self)?;
         Ok(self.0.attr.get_or_init(|| attr))
+    }
+
+    /// How many completion vectors the device has: the processors, or interrupts, that completion
+    /// queues can be spread over ([`CqBuilder::vector`](crate::CqBuilder::vector)). They count from
+    /// 0.
+    #[doc(alias = "num_comp_vectors")]
+    pub fn completion_vectors(&self) -> u32 {
+        self.0.support.completion_vectors
+    }
+
+    /// Whether the kernel ignores optional access that it does not know, instead of refusing.
+    pub(crate) fn takes_optional_access(&self) -> bool {
+        let core = CoreSupport::from_bits_retain(self.0.support.core);
+        core.contains(CoreSupport::OPTIONAL_MR_ACCESS)
     }
 
     /// The handle of the shared protection domain, made by `alloc` at first use.
@@ -217,6 +210,42 @@ impl Context {
             },
         )
     }
+}
+
+/// What the kernel says when it makes its side of a context.
+#[derive(Debug, Default)]
+struct Support {
+    completion_vectors: u32,
+    /// [`CoreSupport`].
+    core: u64,
+}
+
+/// Makes the kernel's side of a context. Without a descriptor for asynchronous events, which is
+/// made when somebody wants to read them.
+fn get_context(kernel: &dyn Kernel, fd: BorrowedFd<'_>, device: &Device) -> io::Result<Support> {
+    use ioctl::device::get_context as attr;
+    let mut support = Support::default();
+    let vectors = support.completion_vectors.as_mut_bytes();
+    let core = support.core.as_mut_bytes();
+    let mut attrs = vec![
+        Attr::new(attr::NUM_COMP_VECTORS, Value::Out(vectors)),
+        Attr::new(attr::CORE_SUPPORT, Value::Out(core)),
+    ];
+    // siw wants room to tell its number, which nothing asks for.
+    let mut siw = siw::UrespAllocCtx::default();
+    if device.driver == Driver::Siw {
+        attrs.push(Attr::new(ioctl::UHW_OUT, Value::Out(siw.as_mut_bytes())));
+    }
+    kernel.ioctl_command(
+        fd,
+        IoctlCommand {
+            object: ioctl::object::DEVICE,
+            method: ioctl::device::GET_CONTEXT,
+            driver_id: device.driver.id(),
+            attrs: &mut attrs,
+        },
+    )?;
+    Ok(support)
 }
 
 /// A driver has structures of its own in many commands, which have to be known.

@@ -73,7 +73,7 @@ impl Context {
     /// # Errors
     ///
     /// When the device is gone.
-    #[doc(alias("ibv_query_gid_table", "ibv_query_gid_ex"))]
+    #[doc(alias("ibv_query_gid", "ibv_query_gid_table", "ibv_query_gid_ex"))]
     pub fn gids(&self) -> Result<Vec<GidEntry>> {
         let ports = self.attr()?.ports();
         let mut room = 0usize;
@@ -99,7 +99,46 @@ impl Context {
         )
         .map_err(|error| Error::from_os("query_gid_table", &error))?;
         let count = usize::try_from(count).unwrap_or(room).min(room);
-        Ok(entries[..count].iter().map(GidEntry::from_kernel).collect())
+        let entries = entries[..count].iter();
+        Ok(entries.filter_map(GidEntry::from_kernel).collect())
+    }
+
+    /// One entry of a port's GID table; `None` where it is not in use. Ports count from 1, entries
+    /// from 0.
+    ///
+    /// Which entries are in use changes with the addresses of the machine
+    /// ([`AsyncEvent::GidChange`](crate::AsyncEvent::GidChange)). An entry in use stays in its
+    /// place.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such port, or the table is shorter; when the device is gone.
+    #[doc(alias("ibv_query_gid", "ibv_query_gid_type"))]
+    pub fn gid(&self, port: u8, index: u32) -> Result<Option<GidEntry>> {
+        use ioctl::device::query_gid_entry as attr;
+        let mut entry = ioctl::GidEntry::new_zeroed();
+        let (number, place) = (u64::from(port), u64::from(index));
+        let asked = self.method(
+            ioctl::object::DEVICE,
+            ioctl::device::QUERY_GID_ENTRY,
+            &mut [
+                Attr::new(attr::PORT, Value::In(number.as_bytes())),
+                Attr::new(attr::GID_INDEX, Value::In(place.as_bytes())),
+                Attr::new(attr::FLAGS, Value::In(0u32.as_bytes())),
+                Attr::new(attr::RESP_ENTRY, Value::Out(entry.as_mut_bytes())),
+            ],
+        );
+        match asked {
+            Ok(()) => Ok(GidEntry::from_kernel(&entry)),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ENODATA) => Ok(None),
+                Some(libc::EINVAL) => Err(Error::from_os("query_gid", &error).because(format!(
+                    "{} has no port {port} or its table no entry {index}",
+                    self.device().name()
+                ))),
+                _ => Err(Error::from_os("query_gid", &error)),
+            },
+        }
     }
 
     /// The P_Keys of a port, in table order. The kernel offers them in sysfs only.
@@ -136,11 +175,12 @@ impl Context {
 }
 
 impl GidEntry {
-    fn from_kernel(entry: &ioctl::GidEntry) -> Self {
-        Self {
+    /// `None` for an entry of a port beyond 255, which other commands cannot name.
+    fn from_kernel(entry: &ioctl::GidEntry) -> Option<Self> {
+        Some(Self {
+            port: u8::try_from(entry.port_num).ok()?,
             gid: Gid(zerocopy::transmute!(entry.gid)),
             index: entry.gid_index,
-            port: entry.port_num as u8,
             kind: match uverbs::GidType(entry.gid_type) {
                 uverbs::GidType::IB => GidType::InfiniBand,
                 uverbs::GidType::ROCE_V1 => GidType::RoceV1,
@@ -148,6 +188,23 @@ impl GidEntry {
                 uverbs::GidType(other) => GidType::Other(other),
             },
             interface: entry.netdev_ifindex,
-        }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_beyond_255_is_not_taken_for_another() {
+        let of_port = |port_num| {
+            GidEntry::from_kernel(&ioctl::GidEntry {
+                port_num,
+                ..FromZeros::new_zeroed()
+            })
+        };
+        assert_eq!(of_port(255).unwrap().port, 255);
+        assert_eq!(of_port(257), None);
     }
 }

@@ -4,10 +4,13 @@
 //! everything else is made; a process has one context per device, however many parts of it ask.
 
 mod async_event;
+mod caps;
 mod command;
 mod context;
 mod discovery;
 mod event_file;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod gid;
 mod object;
 mod port;
@@ -21,12 +24,13 @@ mod tests;
 use std::fmt;
 
 pub use async_event::{AsyncEvent, AsyncEvents};
+pub use caps::{AtomicCapability, DeviceCaps, OdpCaps, OdpOperations};
 pub(crate) use command::DriverPart;
 pub use context::Context;
 pub(crate) use event_file::EventFile;
 pub use gid::{Gid, GidEntry, GidType};
 pub(crate) use object::{KernelObject, ObjectKind};
-pub use port::{LinkLayer, Mtu, PortAttr, PortState};
+pub use port::{LinkLayer, Mtu, PhysicalState, PortAttr, PortCaps, PortState};
 pub use query::DeviceAttr;
 pub(crate) use registry::Registry;
 pub use token::{CqToken, QpToken, SrqToken};

@@ -109,6 +109,11 @@ impl KernelObject {
         }
     }
 
+    /// The object belongs to others now; those that it was made from are let go.
+    pub(crate) fn set_parents(&mut self, parents: Vec<Arc<KernelObject>>) {
+        self.parents = parents;
+    }
+
     pub(crate) fn handle(&self) -> u32 {
         self.handle
     }

@@ -1,5 +1,6 @@
 //! Ports.
 
+use bitflags::bitflags;
 use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -26,6 +27,20 @@ pub struct PortAttr {
     pub max_message_size: u32,
     /// Local identifier (InfiniBand only).
     pub lid: u16,
+    /// How many of the low bits of the LID any value may have (InfiniBand only).
+    pub lmc: u8,
+    /// LID of the subnet manager (InfiniBand only).
+    pub sm_lid: u16,
+    /// What the port can do.
+    pub caps: PortCaps,
+    /// How far the link has come.
+    #[doc(alias = "phys_state")]
+    pub physical_state: PhysicalState,
+    /// Lanes of the link; 0 for a number of the kernel's that this crate does not know.
+    pub active_width: u8,
+    /// Speed of a lane, the code that InfiniBand gives it (1 is 2.5 Gbit/s; 255 on old kernels one
+    /// that has no room).
+    pub active_speed: u32,
     /// The layer below.
     pub link_layer: LinkLayer,
 }
@@ -43,6 +58,56 @@ pub enum PortState {
     Armed,
     /// In use.
     Active,
+    /// In use; the link is lost at the moment.
+    ActiveDefer,
+    /// A state of a newer kernel, or none.
+    Other(u8),
+}
+
+bitflags! {
+    /// What a port can do. Abilities that this crate has no name for are kept.
+    #[doc(alias = "ibv_port_cap_flags")]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct PortCaps: u32 {
+        /// Runs the subnet manager.
+        const SM = uverbs::PortCapFlags::SM.bits();
+        /// Sends notices.
+        const NOTICE = uverbs::PortCapFlags::NOTICE_SUP.bits();
+        /// Sends traps.
+        const TRAP = uverbs::PortCapFlags::TRAP_SUP.bits();
+        /// Connections go over to an alternate path.
+        const AUTO_MIGRATION = uverbs::PortCapFlags::AUTO_MIGR_SUP.bits();
+        /// Maps service levels to lanes.
+        const SL_MAP = uverbs::PortCapFlags::SL_MAP_SUP.bits();
+        /// Has speeds beyond the first ones.
+        const EXTENDED_SPEEDS = uverbs::PortCapFlags::EXTENDED_SPEEDS_SUP.bits();
+        /// Connections can be asked for.
+        const CM = uverbs::PortCapFlags::CM_SUP.bits();
+        /// The GIDs are IP addresses.
+        const IP_BASED_GIDS = uverbs::PortCapFlags::IP_BASED_GIDS.bits();
+        /// Whatever a newer kernel says.
+        const _ = !0;
+    }
+}
+
+/// How far the link of a port has come.
+#[non_exhaustive]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PhysicalState {
+    /// Nothing is done.
+    Sleep,
+    /// It looks for a peer.
+    Polling,
+    /// It is switched off.
+    Disabled,
+    /// It is being set up with the peer.
+    Training,
+    /// There is a link.
+    LinkUp,
+    /// It recovers from errors.
+    LinkErrorRecovery,
+    /// It is being tested.
+    PhyTest,
     /// A state of a newer kernel, or none.
     Other(u8),
 }
@@ -123,18 +188,27 @@ impl Context {
                 _ => described,
             }
         })?;
-        Ok(PortAttr::from_kernel(&response.legacy_resp))
+        Ok(PortAttr::from_kernel(&response))
     }
 }
 
 impl PortAttr {
-    fn from_kernel(response: &uverbs::QueryPortResp) -> Self {
+    fn from_kernel(extended: &ioctl::QueryPortRespEx) -> Self {
+        let response = &extended.legacy_resp;
         Self {
+            lmc: response.lmc,
+            sm_lid: response.sm_lid,
+            caps: PortCaps::from_bits_retain(response.port_cap_flags),
+            physical_state: PhysicalState::from_kernel(response.phys_state),
+            active_width: lanes(response.active_width),
+            // Newer kernels have a wider field besides.
+            active_speed: u32::from(response.active_speed).max(extended.active_speed_ex),
             state: match uverbs::PortState(response.state) {
                 uverbs::PortState::DOWN => PortState::Down,
                 uverbs::PortState::INIT => PortState::Init,
                 uverbs::PortState::ARMED => PortState::Armed,
                 uverbs::PortState::ACTIVE => PortState::Active,
+                uverbs::PortState::ACTIVE_DEFER => PortState::ActiveDefer,
                 uverbs::PortState(other) => PortState::Other(other),
             },
             max_mtu: Mtu(response.max_mtu),
@@ -155,6 +229,33 @@ impl PortAttr {
     }
 }
 
+impl PhysicalState {
+    fn from_kernel(number: u8) -> Self {
+        match number {
+            1 => Self::Sleep,
+            2 => Self::Polling,
+            3 => Self::Disabled,
+            4 => Self::Training,
+            5 => Self::LinkUp,
+            6 => Self::LinkErrorRecovery,
+            7 => Self::PhyTest,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// The number of lanes that the code stands for.
+fn lanes(code: u8) -> u8 {
+    match code {
+        1 => 1,
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,5 +267,29 @@ mod tests {
         assert_eq!(Mtu::from_bytes(1024), Some(Mtu(3)));
         assert_eq!(Mtu::from_bytes(0), None);
         assert_eq!(Mtu::from_bytes(1500), None);
+    }
+    #[test]
+    fn what_the_kernel_says_is_kept() {
+        let mut said = ioctl::QueryPortRespEx::new_zeroed();
+        said.legacy_resp.state = 5;
+        said.legacy_resp.phys_state = 9;
+        said.legacy_resp.active_width = 16;
+        said.legacy_resp.active_speed = 255;
+        said.legacy_resp.port_cap_flags = 1 << 16 | 1 << 30;
+        said.active_speed_ex = 256;
+        let port = PortAttr::from_kernel(&said);
+        assert_eq!(port.state, PortState::ActiveDefer);
+        assert_eq!(port.physical_state, PhysicalState::Other(9));
+        assert_eq!((port.active_width, port.active_speed), (2, 256));
+        assert!(port.caps.contains(PortCaps::CM));
+        assert_eq!(port.caps.bits(), 1 << 16 | 1 << 30);
+        let states: Vec<_> = (1..=7).map(PhysicalState::from_kernel).collect();
+        assert_eq!(states[4], PhysicalState::LinkUp);
+        assert!(
+            !states
+                .iter()
+                .any(|state| matches!(state, PhysicalState::Other(_)))
+        );
+        assert_eq!([1, 2, 4, 8, 16, 3].map(lanes), [1, 4, 8, 12, 2, 0]);
     }
 }

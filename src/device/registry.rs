@@ -37,7 +37,7 @@ impl Registry {
 
     /// The registry of the running kernel.
     pub(crate) fn of_this_machine() -> &'static Self {
-        #[cfg(test)]
+        #[cfg(any(test, fuzzing))]
         if let Some(twin) = STAND_IN.get() {
             return twin;
         }
@@ -45,12 +45,12 @@ impl Registry {
         &RUNNING
     }
 
-    /// A registry of a scripted kernel; it lives as long as the test process.
-    #[cfg(test)]
-    pub(crate) fn of_twin(twin: Arc<dyn Kernel>) -> &'static Self {
+    /// A registry of a kernel that stands in for the running one; it lives as long as the process.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn of_stand_in(kernel: Arc<dyn Kernel>) -> &'static Self {
         // Kept where leak checkers see it.
         static TWINS: Mutex<Vec<&'static Registry>> = Mutex::new(Vec::new());
-        let registry: &'static Self = Box::leak(Box::new(Self::new(twin)));
+        let registry: &'static Self = Box::leak(Box::new(Self::new(kernel)));
         TWINS
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -59,7 +59,7 @@ impl Registry {
     }
 
     /// Puts this registry in the place of the running kernel's, for the current thread.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn stand_in(&'static self) {
         STAND_IN.set(Some(self));
     }
@@ -121,7 +121,7 @@ fn find_open(
     open.map(Context::from_inner).find(wanted)
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 thread_local! {
     static STAND_IN: std::cell::Cell<Option<&'static Registry>> = const { std::cell::Cell::new(None) };
 }

@@ -46,10 +46,14 @@ impl SyncId {
             Ok(Some(cq))
         };
         let qp_type = attr.qp_type_or(self.id.qp_type());
-        let wants_send_cq = qp_type.has_send_queue() && !attr.has_send_cq();
-        let wants_recv_cq = qp_type.has_receive_queue() && !attr.has_recv_cq();
-        let send_cq = make(wants_send_cq, attr.capabilities().max_send_wr)?;
         let shared = attr.srq_or(self.queues.srq.as_ref());
+        let wants_send_cq = attr.has_send_queue(qp_type) && !attr.has_send_cq();
+        let wants_recv_cq = !attr.has_recv_cq()
+            && match shared {
+                Some(_) => qp_type.has_receive_queue(),
+                None => attr.has_own_receive_queue(qp_type),
+            };
+        let send_cq = make(wants_send_cq, attr.capabilities().max_send_wr)?;
         let receives = match shared {
             Some(srq) => srq.depth(),
             None => attr.capabilities().max_recv_wr,

@@ -28,7 +28,7 @@ impl Completion {
     }
 
     /// A completion as the kernel wrote it.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn of_kernel(wc: uverbs::Wc) -> Self {
         Self(wc)
     }
@@ -88,13 +88,20 @@ impl Success<'_> {
 
     /// The immediate data that came with a received message, as the number the peer posted.
     pub fn immediate(&self) -> Option<u32> {
+        self.immediate_bytes().map(u32::from_be_bytes)
+    }
+
+    /// The immediate data that came with a received message, as the bytes that the peer's program
+    /// had in memory: C hands them over without looking at them, and programs that put a number
+    /// there have it in big-endian order (`htonl`), which [`Success::immediate`] takes for granted.
+    #[doc(alias = "imm_data")]
+    pub fn immediate_bytes(&self) -> Option<[u8; 4]> {
         let received = matches!(
             self.opcode(),
             Opcode::Receive | Opcode::ReceiveWriteImmediate
         );
         let flagged = self.0.wc_flags & uverbs::WcFlags::WITH_IMM.bits() != 0;
-        // The field holds the bytes of the wire, which is big-endian.
-        (received && flagged).then(|| u32::from_be(self.0.ex))
+        (received && flagged).then(|| self.0.ex.to_ne_bytes())
     }
 
     /// The key that the peer invalidated with a received message

@@ -14,13 +14,15 @@ mod provider;
 mod qp_type;
 mod queues;
 mod request;
+mod resize;
 mod rxe;
 mod siw;
 
 pub use completion::{Completion, CompletionStatus, Failure, GRH_LENGTH, Opcode, Success};
 use doorbell::Doorbell;
 pub(crate) use provider::{AhSetup, CqSetup, Provider, QpMade, QpQueues, QpSetup, SrqSetup};
-pub use qp_type::QpType;
+pub use qp_type::{QpFlags, QpType};
 pub(crate) use queues::{CompletionQueue, RecvQueue, SendQueue};
 pub(crate) use request::{Datagram, Flush, Operation, Payload, Request, WindowBind};
 pub use request::{FlushPlacement, PostError, RemoteAddress, Segment, SendFlags};
+pub(crate) use resize::{CqResize, SrqResize};

@@ -12,7 +12,7 @@ use rdmacm_kernel_abi::{rxe as rxe_abi, siw as siw_abi};
 use zerocopy::IntoBytes;
 
 use super::queues::{CompletionQueue, RecvQueue, SendQueue};
-use super::{QpType, rxe, siw};
+use super::{QpFlags, QpType, rxe, siw};
 use crate::device::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::Mapping;
@@ -55,6 +55,21 @@ impl Provider {
         match self {
             Self::Rxe => true,
             Self::Siw => qp_type == QpType::Rc,
+        }
+    }
+
+    /// The fewest requests that the queue of a queue pair which can send is made for.
+    pub(crate) fn least_sends(self) -> u32 {
+        match self {
+            Self::Rxe => 0,
+            Self::Siw => 1,
+        }
+    }
+
+    /// What can be special about queue pairs of the driver.
+    pub(crate) fn qp_flags(self) -> QpFlags {
+        match self {
+            Self::Rxe | Self::Siw => QpFlags::empty(),
         }
     }
 
@@ -189,7 +204,7 @@ impl CqSetup {
     /// Maps the queue.
     pub(crate) fn queue(&self, context: &Context) -> Result<CompletionQueue> {
         match self {
-            Self::Rxe(answer) => rxe::map_cq(answer, context).map(CompletionQueue::Rxe),
+            Self::Rxe(answer) => rxe::map_cq(answer.mi, context).map(CompletionQueue::Rxe),
             Self::Siw(answer) => siw::map_cq(answer, context).map(CompletionQueue::Siw),
         }
     }
@@ -221,7 +236,7 @@ impl SrqSetup {
     /// Maps the queue, whose receives have up to `max_segments` segments.
     pub(crate) fn queue(&self, context: &Context, max_segments: u32) -> Result<RecvQueue> {
         match self {
-            Self::Rxe(answer) => rxe::map_srq(answer, context, max_segments).map(RecvQueue::Rxe),
+            Self::Rxe(answer) => rxe::map_srq(answer.mi, context, max_segments).map(RecvQueue::Rxe),
             Self::Siw(answer) => siw::map_srq(answer, context, max_segments).map(RecvQueue::Siw),
         }
     }

@@ -1,5 +1,6 @@
 //! What kinds of queue pairs there are.
 
+use bitflags::bitflags;
 use rdmacm_kernel_abi::uverbs;
 
 use super::request::Operation;
@@ -25,6 +26,22 @@ pub enum QpType {
     /// to the shared receive queues of its XRC domain.
     #[doc(alias = "IBV_QPT_XRC_RECV")]
     XrcRecv,
+}
+
+bitflags! {
+    /// What is special about a queue pair.
+    #[doc(alias = "ibv_qp_create_flags")]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct QpFlags: u32 {
+        /// It does not receive the multicasts that it sends itself.
+        const BLOCK_SELF_MCAST_LB = uverbs::QpCreateFlags::BLOCK_MULTICAST_LOOPBACK.bits();
+        /// It receives frames with their checksums.
+        const SCATTER_FCS = uverbs::QpCreateFlags::SCATTER_FCS.bits();
+        /// It receives frames without their VLAN tags.
+        const CVLAN_STRIPPING = uverbs::QpCreateFlags::CVLAN_STRIPPING.bits();
+        /// The ends of writes are padded to a cache line.
+        const PCI_WRITE_END_PADDING = uverbs::QpCreateFlags::PCI_WRITE_END_PADDING.bits();
+    }
 }
 
 impl QpType {

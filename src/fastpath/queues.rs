@@ -20,6 +20,14 @@ impl SendQueue {
         }
     }
 
+    /// Whether a request that is posted after the end of the connection comes back as flushed.
+    pub(crate) fn flushes_late_requests(&self) -> bool {
+        match self {
+            Self::Rxe(_) => true,
+            Self::Siw(_) => false,
+        }
+    }
+
     /// Builds a request in the queue, without telling the kernel.
     #[inline]
     pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
@@ -54,6 +62,9 @@ impl SendQueue {
 pub(crate) enum RecvQueue {
     Rxe(rxe::RecvQueue),
     Siw(siw::RecvQueue),
+    /// A queue that the kernel made larger or smaller and that could not be mapped then. It has no
+    /// more than this many receives, and takes none.
+    Unmapped(u32),
 }
 
 impl RecvQueue {
@@ -62,6 +73,16 @@ impl RecvQueue {
         match self {
             Self::Rxe(queue) => queue.depth(),
             Self::Siw(queue) => queue.depth(),
+            Self::Unmapped(_) => 0,
+        }
+    }
+
+    /// How many receives no message has come for yet, at most.
+    pub(crate) fn waiting(&self) -> u32 {
+        match self {
+            Self::Rxe(queue) => queue.waiting(),
+            Self::Siw(queue) => queue.depth(),
+            Self::Unmapped(receives) => *receives,
         }
     }
 
@@ -71,6 +92,7 @@ impl RecvQueue {
         match self {
             Self::Rxe(queue) => queue.post(wr_id, segments),
             Self::Siw(queue) => queue.post(wr_id, segments),
+            Self::Unmapped(_) => Err(PostError::QueueFull { depth: 0 }),
         }
     }
 }
@@ -81,6 +103,9 @@ impl RecvQueue {
 pub(crate) enum CompletionQueue {
     Rxe(rxe::CompletionQueue),
     Siw(siw::CompletionQueue),
+    /// A queue that the kernel made larger or smaller and that could not be mapped then. Its
+    /// completions wait for it to be mapped.
+    Unmapped,
 }
 
 impl CompletionQueue {
@@ -89,6 +114,45 @@ impl CompletionQueue {
         match self {
             Self::Rxe(queue) => queue.depth(),
             Self::Siw(queue) => queue.depth(),
+            Self::Unmapped => 0,
+        }
+    }
+
+    /// How many completions there are for certain. More may come at any time.
+    pub(crate) fn waiting(&self) -> u32 {
+        match self {
+            Self::Rxe(queue) => queue.waiting(),
+            Self::Siw(_) | Self::Unmapped => 0,
+        }
+    }
+
+    /// Where the completions that there are now end.
+    #[inline]
+    pub(crate) fn end(&self) -> u32 {
+        match self {
+            Self::Rxe(queue) => queue.end(),
+            Self::Siw(queue) => queue.end(),
+            Self::Unmapped => 0,
+        }
+    }
+
+    /// Takes the next completion before `end`.
+    #[inline]
+    pub(crate) fn next_before(&mut self, end: u32) -> Option<Completion> {
+        match self {
+            Self::Rxe(queue) => queue.next_before(end),
+            Self::Siw(queue) => queue.next_before(end),
+            Self::Unmapped => None,
+        }
+    }
+
+    /// Gives the slots that `next_before` emptied to the kernel.
+    #[inline]
+    pub(crate) fn give_back(&mut self) {
+        match self {
+            Self::Rxe(queue) => queue.give_back(),
+            // Each slot went back when it was emptied.
+            Self::Siw(_) | Self::Unmapped => {}
         }
     }
 
@@ -98,6 +162,7 @@ impl CompletionQueue {
         match self {
             Self::Rxe(queue) => queue.poll(entries),
             Self::Siw(queue) => queue.poll(entries),
+            Self::Unmapped => &[],
         }
     }
 
@@ -105,7 +170,7 @@ impl CompletionQueue {
     /// kernel has to be asked.
     pub(crate) fn arm(&self) -> bool {
         match self {
-            Self::Rxe(_) => false,
+            Self::Rxe(_) | Self::Unmapped => false,
             Self::Siw(queue) => {
                 queue.arm();
                 true

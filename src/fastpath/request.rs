@@ -244,6 +244,8 @@ pub enum PostError {
     ForeignAddressHandle,
     /// The queue pair takes its receives from a shared receive queue: post them there.
     SharedReceiveQueue,
+    /// The queue pair was made without such a queue (`max_send_wr` or `max_recv_wr` of 0).
+    NoQueue,
     /// The number of the request is one that an endpoint uses itself.
     NumberTaken {
         /// The number.
@@ -301,6 +303,8 @@ pub enum PostError {
     NoSegments,
     /// The queue pair is not connected yet: sends need the state RTS.
     NotConnected,
+    /// The connection has ended, and the device would not even report the request as flushed.
+    Disconnected,
     /// The queue pair was destroyed.
     Destroyed,
     /// The queue pair is that of the process which this one was forked from.
@@ -353,6 +357,9 @@ impl fmt::Display for PostError {
             }),
             Self::ForeignAddressHandle => f.write_str(
                 "the address handle is of another protection domain than the queue pair",
+            ),
+            Self::NoQueue => f.write_str(
+                "the queue pair was made without this queue: with a max_send_wr or max_recv_wr of 0",
             ),
             Self::SharedReceiveQueue => f.write_str(
                 "the queue pair takes its receives from a shared receive queue; post them with \
@@ -415,6 +422,9 @@ impl fmt::Display for PostError {
                 "the device takes no receive without a segment; give it one, if of no bytes",
             ),
             Self::NotConnected => f.write_str("the queue pair is not connected yet"),
+            Self::Disconnected => f.write_str(
+                "the connection has ended, and the device completes no more requests on it",
+            ),
             Self::Destroyed => f.write_str("the queue pair was destroyed"),
             Self::Inherited => f.write_str(
                 "the queue pair was made before a fork, by the parent; make a new one here",
@@ -436,6 +446,7 @@ impl From<PostError> for Error {
             PostError::QueueFull { .. } => ErrorKind::QueueFull,
             PostError::NoReads | PostError::NotConnected => ErrorKind::InvalidState,
             PostError::Destroyed => ErrorKind::Destroyed,
+            PostError::Disconnected => ErrorKind::Disconnected,
             PostError::Inherited => ErrorKind::PermissionDenied,
             PostError::NoAtomicWrite | PostError::NoFlush | PostError::NotOnDevice { .. } => {
                 ErrorKind::NotSupported
@@ -450,6 +461,7 @@ impl From<PostError> for Error {
             | PostError::WrongQpType { .. }
             | PostError::ForeignAddressHandle
             | PostError::SharedReceiveQueue
+            | PostError::NoQueue
             | PostError::NoSegments
             | PostError::AtomicLength { .. }
             | PostError::AtomicUnaligned { .. }

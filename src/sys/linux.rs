@@ -276,7 +276,7 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
 }
 
 /// Hands on each message of one datagram. Returns how many requests it finished answering.
-fn each_netlink_message(
+pub(super) fn each_netlink_message(
     mut datagram: &[u8],
     each: &mut dyn FnMut(u16, &[u8]),
 ) -> io::Result<usize> {
@@ -348,7 +348,11 @@ impl IoctlPacket {
                     // SAFETY: the kernel has just made this descriptor for us and told nobody else.
                     **fd = Some(unsafe { adopt_fd(encoded.data) }?);
                 }
-                Value::In(_) | Value::Out(_) | Value::Handle(_) | Value::Fd(_) => {}
+                Value::In(_)
+                | Value::Out(_)
+                | Value::AddressOf(_)
+                | Value::Handle(_)
+                | Value::Fd(_) => {}
             }
         }
         Ok(())
@@ -364,6 +368,8 @@ fn encode_attr(attr: &mut Attr<'_>) -> ioctl::Attr {
         }
         Value::In(bytes) => (bytes.len(), bytes.as_ptr() as u64),
         Value::Out(bytes) => (bytes.len(), bytes.as_mut_ptr() as u64),
+        // Eight bytes of input, which travel inside the attribute.
+        Value::AddressOf(bytes) => (size_of::<u64>(), bytes.as_mut_ptr() as u64),
         Value::Handle(handle) => (0, u64::from(*handle)),
         Value::Fd(fd) => (0, fd.as_raw_fd() as u64),
         Value::NewHandle(_) | Value::NewFd(_) => (0, 0),

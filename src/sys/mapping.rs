@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Kernel;
 
 /// The size of a page of memory.
-fn page_size() -> usize {
+pub(crate) fn page_size() -> usize {
     nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)
         .ok()
         .flatten()

@@ -3,7 +3,7 @@
 //! Everything the crate asks of the kernel goes through [`Kernel`]: open, the two command forms
 //! (`write()` and `ioctl()`), read, mmap, poll, netlink and sysfs. [`linux`] is the real one, made
 //! of `libc` symbols. Tests put `twin` in its place, which records the calls, answers them from a
-//! script, and fails the n-th on request.
+//! script, and fails the n-th on request; fuzz targets put `hostile` there, which answers anything.
 //!
 //! Commands are described by slices, not by pointers: the pointers that the kernel's structures
 //! contain are filled in here, so that the floors above need no `unsafe` to send a command.
@@ -11,6 +11,8 @@
 //! Apart from the kernel there is the system's name resolver, [`resolve_name`].
 
 mod fork;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod linux;
 mod local_service;
 mod mapping;
@@ -35,7 +37,7 @@ use rdmacm_kernel_abi::uverbs;
 pub(crate) use fork::{fork_generation, is_inherited};
 pub(crate) use linux::Linux;
 pub(crate) use local_service::{Absence, LocalService, Question};
-pub(crate) use mapping::{Mapping, Memory};
+pub(crate) use mapping::{Mapping, Memory, page_size};
 pub(crate) use resolver::{NameQuery, Resolved, ResolverError, resolve_name};
 pub(crate) use wait::{Deadline, wait_readable};
 pub(crate) use wake::Wake;
@@ -67,6 +69,8 @@ pub(crate) enum Value<'a> {
     In(&'a [u8]),
     /// Room for output bytes.
     Out(&'a mut [u8]),
+    /// Room for output bytes of a driver that takes its address for input.
+    AddressOf(&'a mut [u8]),
     /// An existing object.
     Handle(u32),
     /// An existing file descriptor.

@@ -64,7 +64,7 @@ impl Pd {
                 attr: path.to_kernel(),
                 ..Default::default()
             };
-            let driver = DriverPart {
+            let driver = DriverPart::Exchange {
                 request: &[],
                 response: setup.answer(),
             };

@@ -4,7 +4,8 @@ use std::ops::{Bound, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{Access, Mr, Pd};
+use super::mr::Range;
+use super::{Access, Mr, MrChange, Pd};
 use crate::error::{Error, Result};
 use crate::fastpath::{RemoteAddress, Segment};
 use crate::sys::Memory;
@@ -48,8 +49,8 @@ impl Pd {
         let memory = Memory::new(self.context().kernel(), length)
             .map_err(|error| Error::from_os("alloc", &error))?;
         let memory = Arc::new(memory);
-        let address = memory.address().as_ptr() as u64;
-        let mr = Mr::register(self, address, length, access, Some(memory.clone()))?;
+        let range = Range::of(memory.address().as_ptr() as u64, length);
+        let mr = Mr::register(self, range, access, Some(memory.clone()))?;
         Ok(Buffer { mr, memory })
     }
 }
@@ -101,6 +102,28 @@ impl Buffer {
     /// buffer was made with.
     pub fn remote(&self) -> RemoteAddress {
         self.mr.remote()
+    }
+
+    /// Changes what may be done to the buffer. Segments of it, and what [`Buffer::remote`] said,
+    /// are to be made anew: the keys may change. No request may be under way that names it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mr::reregister`]; where the driver cannot do it, a new buffer is the way.
+    #[doc(alias = "ibv_rereg_mr")]
+    pub fn set_access(&mut self, access: Access) -> Result<()> {
+        self.mr.change(&MrChange::new().access(access))
+    }
+
+    /// Moves the buffer to another protection domain of the device. As [`Buffer::set_access`]
+    /// otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::set_access`].
+    #[doc(alias = "ibv_rereg_mr")]
+    pub fn set_pd(&mut self, pd: &Pd) -> Result<()> {
+        self.mr.change(&MrChange::new().pd(pd))
     }
 
     /// Copies `bytes` into the buffer from `offset` on.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::IntoBytes;
 
-use super::CompletionChannel;
 use super::comp_channel::ChannelMember;
+use super::{CompletionChannel, Completions};
 use crate::device::{Context, CqToken, KernelObject, ObjectKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Completion, CompletionQueue, CqSetup, Provider};
@@ -22,7 +22,7 @@ use crate::sys::{Attr, Deadline, Value, is_inherited, wait_readable};
 #[doc(alias = "ibv_cq")]
 #[derive(Debug)]
 pub struct Cq {
-    queue: CompletionQueue,
+    pub(super) queue: CompletionQueue,
     object: Arc<KernelObject>,
     channel: Option<ChannelMember>,
     token: CqToken,
@@ -67,7 +67,9 @@ impl<'a> CqBuilder<'a> {
         self
     }
 
-    /// Chooses the interrupt vector; 0 by default.
+    /// Chooses the completion vector: which of the device's interrupts, and so which processor,
+    /// works for the queue. Below [`Context::completion_vectors`]; 0 by default.
+    #[doc(alias = "comp_vector")]
     pub fn vector(mut self, vector: u32) -> Self {
         self.vector = vector;
         self
@@ -77,7 +79,8 @@ impl<'a> CqBuilder<'a> {
     ///
     /// # Errors
     ///
-    /// No entries, or more than the device allows; a channel of another device; too little memory.
+    /// No entries, or more than the device allows; a vector that the device does not have; a channel
+    /// of another device; too little memory.
     pub fn build(self) -> Result<Cq> {
         let operation = "create_cq";
         let Self {
@@ -86,15 +89,12 @@ impl<'a> CqBuilder<'a> {
             channel,
             vector,
         } = self;
-        let most = context.attr()?.max_cqe();
-        if entries == 0 || entries > most {
-            return Err(Error::invalid(
-                operation,
-                format!(
-                    "{entries} entries asked for; {} allows 1 to {most}",
-                    context.device().name()
-                ),
-            ));
+        check_entries(operation, context, entries)?;
+        let vectors = context.completion_vectors();
+        if vector >= vectors {
+            let name = context.device().name();
+            let text = format!("vector {vector} of {name}, which has {vectors}, from 0 on");
+            return Err(Error::invalid(operation, text));
         }
         if channel.is_some_and(|channel| !channel.context().same_as(context)) {
             return Err(Error::invalid(
@@ -126,6 +126,21 @@ impl<'a> CqBuilder<'a> {
             armed_at: None,
         })
     }
+}
+
+/// Refuses a size that the device would refuse without a reason.
+pub(super) fn check_entries(
+    operation: &'static str,
+    context: &Context,
+    entries: u32,
+) -> Result<()> {
+    let most = context.attr()?.max_cqe();
+    if (1..=most).contains(&entries) {
+        return Ok(());
+    }
+    let name = context.device().name();
+    let text = format!("{entries} entries asked for; {name} allows 1 to {most}");
+    Err(Error::invalid(operation, text))
 }
 
 /// What the kernel says of a new completion queue.
@@ -189,6 +204,29 @@ impl Cq {
             CompletionQueue::Rxe(queue) => queue.poll(entries),
             _ => self.poll_elsewhere(entries),
         }
+    }
+
+    /// The completions that there are now, one by one, as a program without an array for them takes
+    /// them. None is lost or held back: those that are not asked for stay in the queue, and the
+    /// places of the others go back to the device when the iterator is dropped. Keep it no longer
+    /// than needed: until then no new completion finds room there. Does not block and does not
+    /// enter the kernel.
+    ///
+    /// ```no_run
+    /// # fn example(cq: &mut rdmacm::Cq) {
+    /// for completion in cq.completions() {
+    ///     if let Err(failure) = completion.result() {
+    ///         eprintln!("{failure}");
+    ///         break; // the next call goes on behind it
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    #[doc(alias("ibv_start_poll", "ibv_next_poll"))]
+    #[inline]
+    pub fn completions(&mut self) -> Completions<'_> {
+        let is_own = !is_inherited(self.generation);
+        Completions::of(is_own.then_some(&mut self.queue))
     }
 
     #[inline(never)]

@@ -4,6 +4,7 @@
 //! Parents are held by their children, so any order of drops is a right one. Everything here can
 //! be used without the connection manager.
 
+mod access;
 mod ah;
 mod batch;
 #[allow(unsafe_code)]
@@ -11,9 +12,14 @@ mod buffer;
 mod builder;
 #[allow(unsafe_code)]
 mod comp_channel;
+mod completions;
 mod cq;
+mod cq_change;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 #[allow(unsafe_code)]
 mod mr;
+mod mr_change;
 mod mw;
 mod path;
 mod pd;
@@ -32,6 +38,7 @@ mod xrcd;
 #[cfg(test)]
 mod tests;
 
+pub use access::Access;
 pub use ah::{AddressHandle, Destination};
 pub use batch::Batch;
 pub use buffer::Buffer;
@@ -40,8 +47,10 @@ pub use builder::{
     RequestBuilder,
 };
 pub use comp_channel::CompletionChannel;
+pub use completions::Completions;
 pub use cq::{Cq, CqBuilder};
-pub use mr::{Access, Mr};
+pub use mr::Mr;
+pub use mr_change::MrChange;
 pub use mw::{Mw, MwType};
 pub use path::Path;
 pub use pd::Pd;

@@ -1,57 +1,31 @@
 //! Memory regions: memory that a device may touch.
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
-use bitflags::bitflags;
-use rdmacm_kernel_abi::uverbs;
+use rdmacm_kernel_abi::uverbs::{self, ioctl};
+use zerocopy::IntoBytes;
 
-use super::Pd;
+use super::{Access, MrChange, Pd};
 use crate::device::{Context, DriverPart, KernelObject, ObjectKind};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Provider, RemoteAddress, Segment};
-use crate::sys::Memory;
-
-bitflags! {
-    /// What may be done to a memory region. Reading locally is always allowed.
-    #[doc(alias = "ibv_access_flags")]
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-    pub struct Access: u32 {
-        /// Receives and RDMA reads may write to it.
-        const LOCAL_WRITE = uverbs::AccessFlags::LOCAL_WRITE.bits();
-        /// Peers may write to it; needs `LOCAL_WRITE`.
-        const REMOTE_WRITE = uverbs::AccessFlags::REMOTE_WRITE.bits();
-        /// Peers may read it.
-        const REMOTE_READ = uverbs::AccessFlags::REMOTE_READ.bits();
-        /// Peers may use atomics on it; needs `LOCAL_WRITE`.
-        const REMOTE_ATOMIC = uverbs::AccessFlags::REMOTE_ATOMIC.bits();
-        /// Memory windows may be bound to it ([`Mw`](super::Mw)).
-        const MW_BIND = uverbs::AccessFlags::MW_BIND.bits();
-        /// Peers may flush what they wrote until it can be seen
-        /// ([`FlushPlacement::GLOBAL`](crate::FlushPlacement::GLOBAL)). For devices that
-        /// [have](crate::DeviceAttr::has_flush_global) such flushes.
-        #[doc(alias = "IBV_ACCESS_FLUSH_GLOBAL")]
-        const FLUSH_GLOBAL = uverbs::AccessFlags::FLUSH_GLOBAL.bits();
-        /// Peers may flush what they wrote until it outlives a loss of power
-        /// ([`FlushPlacement::PERSISTENT`](crate::FlushPlacement::PERSISTENT)). For persistent
-        /// memory, and devices that [have](crate::DeviceAttr::has_flush_persistent) such flushes.
-        #[doc(alias = "IBV_ACCESS_FLUSH_PERSISTENT")]
-        const FLUSH_PERSISTENT = uverbs::AccessFlags::FLUSH_PERSISTENT.bits();
-    }
-}
+use crate::sys::{Attr, Memory, Value, page_size};
 
 /// A registered range of memory that the program manages itself. [`Buffer`](super::Buffer) is the
 /// safe alternative.
 #[doc(alias = "ibv_mr")]
 #[derive(Debug)]
 pub struct Mr {
-    registration: Arc<Registration>,
-    pd: Pd,
-    access: Access,
-    address: u64,
-    length: usize,
-    lkey: u32,
-    rkey: u32,
+    pub(super) registration: Arc<Registration>,
+    pub(super) pd: Pd,
+    pub(super) access: Access,
+    /// What requests name the first byte by.
+    pub(super) address: u64,
+    pub(super) length: usize,
+    pub(super) lkey: u32,
+    pub(super) rkey: u32,
 }
 
 /// A region as the kernel knows it. A memory window that is bound to it holds it as well: the kernel
@@ -59,7 +33,7 @@ pub struct Mr {
 #[derive(Debug)]
 pub(super) struct Registration {
     // Before the memory: deregistering comes before unmapping.
-    object: KernelObject,
+    pub(super) object: KernelObject,
     /// The library's memory, where it is that.
     _memory: Option<Arc<Memory>>,
 }
@@ -69,9 +43,10 @@ impl Pd {
     ///
     /// # Errors
     ///
-    /// Length 0 and access that contradicts itself are refused before the kernel is asked. `EFAULT`
-    /// when the range is not mapped (or not writable and `LOCAL_WRITE` asked), `ENOMEM` when the
-    /// process may not lock so much memory; the text names the limit.
+    /// Length 0 and access that contradicts itself are refused before the kernel is asked, and so
+    /// is access that the device lacks ([`ErrorKind::NotSupported`]). `EFAULT` when the range is
+    /// not mapped (or not writable and `LOCAL_WRITE` asked), `ENOMEM` when the process may not lock
+    /// so much memory; the text names the limit.
     ///
     /// # Safety
     ///
@@ -86,7 +61,96 @@ impl Pd {
         length: usize,
         access: Access,
     ) -> Result<Mr> {
-        Mr::register(self, address as u64, length, access, None)
+        Mr::register(self, Range::of(address as u64, length), access, None)
+    }
+
+    /// Registers memory that the program manages, under other addresses: requests, and peers, name
+    /// its first byte by `iova`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pd::register_raw`]; `iova` must be as far from the beginning of a page as `address` is,
+    /// and the last byte must have an address.
+    ///
+    /// # Safety
+    ///
+    /// As [`Pd::register_raw`].
+    #[doc(alias = "ibv_reg_mr_iova")]
+    pub unsafe fn register_raw_at(
+        &self,
+        address: *mut u8,
+        length: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<Mr> {
+        let range = Range {
+            start: address as u64,
+            length,
+            iova,
+        };
+        Mr::register(self, range, access, None)
+    }
+
+    /// Registers memory of another device, `length` bytes from `offset` on of the DMA buffer that
+    /// `file` is. Requests, and peers, name its first byte by `iova`.
+    ///
+    /// Nothing in it is the program's own: the kernel keeps the buffer for as long as it is
+    /// registered, and whoever maps it shares it with devices as it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pd::register_raw_at`]. [`ErrorKind::NotSupported`] from a device that cannot reach other
+    /// devices' memory, as rxe and siw; `EINVAL` or `EBADF` when the file is no DMA buffer, or is
+    /// shorter.
+    #[doc(alias = "ibv_reg_dmabuf_mr")]
+    pub fn register_dmabuf(
+        &self,
+        file: impl AsFd,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        access: Access,
+    ) -> Result<Mr> {
+        let range = Range {
+            start: offset,
+            length,
+            iova,
+        };
+        Mr::register_dmabuf(self, file.as_fd(), range, access)
+    }
+}
+
+/// A range of memory with the addresses that requests name it by.
+#[derive(Clone, Copy)]
+pub(super) struct Range {
+    pub start: u64,
+    pub length: usize,
+    pub iova: u64,
+}
+
+impl Range {
+    /// Memory that requests name by its own addresses.
+    pub(super) fn of(start: u64, length: usize) -> Self {
+        Self {
+            start,
+            length,
+            iova: start,
+        }
+    }
+
+    pub(super) fn check(self, operation: &'static str) -> Result<()> {
+        let refuse = |text: &'static str| Err(Error::invalid(operation, text));
+        if self.length == 0 {
+            return refuse("a memory region has at least one byte");
+        }
+        if (self.start ^ self.iova) & (page_size() as u64 - 1) != 0 {
+            return refuse("iova must be as far from the beginning of a page as the memory is");
+        }
+        let last = self.length as u64 - 1;
+        if self.start.checked_add(last).is_none() || self.iova.checked_add(last).is_none() {
+            return refuse("the range reaches beyond the end of the address space");
+        }
+        Ok(())
     }
 }
 
@@ -95,63 +159,121 @@ impl Mr {
     /// caller vouches for it.
     pub(super) fn register(
         pd: &Pd,
-        address: u64,
-        length: usize,
+        range: Range,
         access: Access,
         memory: Option<Arc<Memory>>,
     ) -> Result<Self> {
         let operation = "reg_mr";
-        if length == 0 {
-            return Err(Error::invalid(
-                operation,
-                "a memory region has at least one byte",
-            ));
-        }
-        let remote_write = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        if access.intersects(remote_write) && !access.contains(Access::LOCAL_WRITE) {
-            return Err(Error::invalid(
-                operation,
-                "remote write or atomic access needs LOCAL_WRITE as well",
-            ));
-        }
+        range.check(operation)?;
         let context = pd.context();
+        let access_flags = access.of_region(operation, context)?;
         let mut driver = Provider::of(context)?.registration();
         let response: uverbs::RegMrResp = pd.with_handle(operation, |pd_handle| {
             let request = uverbs::RegMr {
-                start: address,
-                length: length as u64,
-                hca_va: address,
+                start: range.start,
+                length: range.length as u64,
+                hca_va: range.iova,
                 pd_handle,
-                access_flags: access.bits(),
+                access_flags,
                 ..Default::default()
             };
             let (request_part, response) = driver.parts();
-            let driver = DriverPart {
+            let driver = DriverPart::Exchange {
                 request: request_part,
                 response,
             };
             context
                 .command_with_driver(uverbs::Command::REG_MR, &request, driver)
-                .map_err(|error| explain(context, length, &error))
+                .map_err(|error| explain(operation, context, range.length, access, &error))
         })?;
-        let object = KernelObject::new(
-            ObjectKind::MemoryRegion,
-            context,
+        let keys = (response.lkey, response.rkey);
+        Ok(Self::made(
+            pd,
             response.mr_handle,
-            pd.parents(),
-        );
-        Ok(Self {
+            range,
+            access,
+            keys,
+            memory,
+        ))
+    }
+
+    /// A region that the kernel has made.
+    fn made(
+        pd: &Pd,
+        handle: u32,
+        range: Range,
+        access: Access,
+        (lkey, rkey): (u32, u32),
+        memory: Option<Arc<Memory>>,
+    ) -> Self {
+        let kind = ObjectKind::MemoryRegion;
+        let object = KernelObject::new(kind, pd.context(), handle, pd.parents());
+        Self {
             registration: Arc::new(Registration {
                 object,
                 _memory: memory,
             }),
             pd: pd.clone(),
             access,
-            address,
-            length,
-            lkey: response.lkey,
-            rkey: response.rkey,
-        })
+            address: range.iova,
+            length: range.length,
+            lkey,
+            rkey,
+        }
+    }
+
+    fn register_dmabuf(
+        pd: &Pd,
+        file: BorrowedFd<'_>,
+        range: Range,
+        access: Access,
+    ) -> Result<Self> {
+        use ioctl::mr::reg_dmabuf as id;
+        let operation = "reg_dmabuf_mr";
+        range.check(operation)?;
+        let context = pd.context();
+        let access_flags = access.of_region(operation, context)?;
+        let (mut handle, mut lkey, mut rkey) = (0, 0u32, 0u32);
+        let length = range.length as u64;
+        // This one method takes a number, not a descriptor.
+        let number = file.as_raw_fd();
+        pd.with_handle(operation, |pd| {
+            let mut attrs = [
+                Attr::new(id::HANDLE, Value::NewHandle(&mut handle)),
+                Attr::new(id::PD_HANDLE, Value::Handle(pd)),
+                Attr::new(id::OFFSET, Value::In(range.start.as_bytes())),
+                Attr::new(id::LENGTH, Value::In(length.as_bytes())),
+                Attr::new(id::IOVA, Value::In(range.iova.as_bytes())),
+                Attr::new(id::FD, Value::In(number.as_bytes())),
+                Attr::new(id::ACCESS_FLAGS, Value::In(access_flags.as_bytes())),
+                Attr::new(id::RESP_LKEY, Value::Out(lkey.as_mut_bytes())),
+                Attr::new(id::RESP_RKEY, Value::Out(rkey.as_mut_bytes())),
+            ];
+            context
+                .method(ioctl::object::MR, ioctl::mr::REG_DMABUF, &mut attrs)
+                .map_err(|error| explain_dmabuf(operation, context, &error))
+        })?;
+        Ok(Self::made(pd, handle, range, access, (lkey, rkey), None))
+    }
+
+    /// Changes the region without giving it back: its access, its protection domain, its memory.
+    ///
+    /// The keys may change. Segments and remote addresses that were made before are then of no use,
+    /// and requests with them fail. No request may be under way that names the region.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotSupported`] where the driver cannot change it: rxe changes access and
+    /// protection domain, and on Linux 6.1 nothing; siw changes nothing. Otherwise as
+    /// [`Pd::register_raw`]; when the kernel refuses, the region of a hardware device may be of no
+    /// more use than to be dropped.
+    ///
+    /// # Safety
+    ///
+    /// As [`Pd::register_raw`], for the new access and the new range.
+    #[doc(alias = "ibv_rereg_mr")]
+    pub unsafe fn reregister(&mut self, change: &MrChange<'_>) -> Result<()> {
+        self.change(change)
     }
 
     /// The local key, for segments made by hand.
@@ -228,8 +350,14 @@ impl AsRef<Mr> for Mr {
     }
 }
 
-fn explain(context: &Context, length: usize, error: &io::Error) -> Error {
-    let described = Error::from_os("reg_mr", error);
+pub(super) fn explain(
+    operation: &'static str,
+    context: &Context,
+    length: usize,
+    access: Access,
+    error: &io::Error,
+) -> Error {
+    let described = Error::from_os(operation, error);
     match error.raw_os_error() {
         Some(libc::ENOMEM | libc::EPERM) => {
             let limit = match context.kernel().locked_memory_limit() {
@@ -243,6 +371,31 @@ fn explain(context: &Context, length: usize, error: &io::Error) -> Error {
         }
         Some(libc::EFAULT) => described
             .because("the range is not mapped, or is read-only while LOCAL_WRITE was asked for"),
+        Some(libc::EOPNOTSUPP | libc::EINVAL) => described.because(lacking(context, access)),
+        _ => described,
+    }
+}
+
+/// What a refusal without a reason can have for one.
+fn lacking(context: &Context, access: Access) -> String {
+    let name = context.device().name();
+    match access.contains(Access::FLUSH_PERSISTENT) {
+        true => format!("{name} can make only persistent memory FLUSH_PERSISTENT"),
+        false => format!("{name} cannot give memory this access: {access:?}"),
+    }
+}
+
+fn explain_dmabuf(operation: &'static str, context: &Context, error: &io::Error) -> Error {
+    let described = Error::from_os(operation, error);
+    let name = context.device().name();
+    if described.kind() == ErrorKind::NotSupported {
+        return described.because(format!("{name} cannot reach the memory of other devices"));
+    }
+    match error.raw_os_error() {
+        Some(libc::EINVAL | libc::EBADF) => described.because(
+            "the file is no DMA buffer, or the range is not in it, or such memory cannot be \
+                 given this access",
+        ),
         _ => described,
     }
 }

@@ -9,7 +9,8 @@ use crate::device::Gid;
 #[doc(alias("ibv_ah_attr", "ibv_global_route"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
-    /// The peer's GID.
+    /// The peer's GID. All zero it is none: the peer is found by its LID alone, which works within a
+    /// subnet of InfiniBand. The fields of a global route then have no meaning.
     pub gid: Gid,
     /// Index of our GID in the port's table ([`GidEntry`](crate::GidEntry)).
     pub source_gid_index: u8,
@@ -27,10 +28,16 @@ pub struct Path {
     pub lid: u16,
 }
 
+/// Stands for a way without a global route.
+const NO_GID: Gid = Gid([0; 16]);
+
 impl Path {
     pub(crate) fn from_kernel(attr: &uverbs::AhAttr) -> Self {
         Self {
-            gid: Gid(attr.grh.dgid),
+            gid: match attr.is_global {
+                0 => NO_GID,
+                _ => Gid(attr.grh.dgid),
+            },
             source_gid_index: attr.grh.sgid_index,
             port: attr.port_num,
             hop_limit: attr.grh.hop_limit,
@@ -53,7 +60,7 @@ impl Path {
             },
             dlid: self.lid,
             sl: self.service_level,
-            is_global: 1,
+            is_global: u8::from(self.gid != NO_GID),
             port_num: self.port,
             ..Default::default()
         }
@@ -108,7 +115,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_kernels_record_holds_all_of_a_path(
-            gid: [u8; 16],
+            gid in any::<[u8; 16]>().prop_filter("a GID", |gid| *gid != NO_GID.0),
             numbers: [u8; 5],
             flow_label: u32,
             lid: u16,
@@ -127,6 +134,21 @@ mod tests {
             let record = path.to_kernel();
             prop_assert_eq!(record.is_global, 1);
             prop_assert_eq!(Path::from_kernel(&record), path);
+            let local = Path { gid: NO_GID, ..path };
+            let record = local.to_kernel();
+            prop_assert_eq!(record.is_global, 0);
+            prop_assert_eq!(Path::from_kernel(&record), local);
         }
+    }
+
+    #[test]
+    fn a_gid_that_is_said_not_to_count_is_none() {
+        let mut record = uverbs::AhAttr {
+            dlid: 7,
+            ..Default::default()
+        };
+        record.grh.dgid = [9; 16];
+        let path = Path::from_kernel(&record);
+        assert_eq!((path.gid, path.lid), (NO_GID, 7));
     }
 }

@@ -69,8 +69,8 @@ impl Qp {
             context,
             handle: answer.handle,
             cap: &answer.cap,
-            has_send_queue: qp_type.has_send_queue(),
-            has_own_receive_queue: handles.has_own_receive_queue(),
+            has_send_queue: attr.has_send_queue(qp_type),
+            has_own_receive_queue: attr.has_own_receive_queue(qp_type),
             signal_all: attr.signal_all,
         })?;
         let capabilities = QpCapabilities {
@@ -206,21 +206,13 @@ struct Handles<'a> {
 impl<'a> Handles<'a> {
     /// Those that queue pairs of the type have.
     fn of(attr: &QpAttr<'a>, qp_type: QpType) -> Self {
-        let receives = qp_type.has_receive_queue();
         Self {
             qp_type,
-            send_cq: attr
-                .send_cq
-                .filter(|_| qp_type.has_send_queue())
-                .map(Cq::object),
-            recv_cq: attr.recv_cq.filter(|_| receives).map(Cq::object),
+            send_cq: attr.completions_of_sends(qp_type).map(Cq::object),
+            recv_cq: attr.completions_of_receives(qp_type).map(Cq::object),
             srq: attr.srq.map(Srq::object),
             xrcd: attr.xrcd.map(Xrcd::object),
         }
-    }
-
-    fn has_own_receive_queue(&self) -> bool {
-        self.qp_type.has_receive_queue() && self.srq.is_none()
     }
 
     /// What the queue pair keeps alive.
@@ -268,10 +260,11 @@ fn create(
         max_recv_sge: sizes.max_recv_sge,
         max_inline_data: sizes.max_inline_data,
     };
-    let flags = match attr.signal_all {
+    let signal_all = match attr.signal_all {
         true => uverbs::QpCreateFlags::SQ_SIG_ALL.bits(),
         false => 0,
     };
+    let flags = attr.flags.bits() | signal_all;
     let user_handle = token.to_kernel();
     let events = context.event_file();
     let kind = u64::from(handles.qp_type.to_kernel().0);

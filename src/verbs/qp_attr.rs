@@ -3,7 +3,7 @@
 use super::{Cq, Pd, Srq, Xrcd};
 use crate::device::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::fastpath::{Provider, QpType};
+use crate::fastpath::{Provider, QpFlags, QpType};
 
 /// How a queue pair is to be made: its type, its protection domain, its completion queues and its
 /// size.
@@ -22,6 +22,7 @@ pub struct QpAttr<'a> {
     pub(super) recv_cq: Option<&'a Cq>,
     pub(super) cap: QpCapabilities,
     pub(super) signal_all: bool,
+    pub(super) flags: QpFlags,
 }
 
 /// The size of a queue pair.
@@ -59,6 +60,7 @@ impl Default for QpAttr<'_> {
             recv_cq: None,
             cap,
             signal_all: false,
+            flags: QpFlags::empty(),
         }
     }
 }
@@ -104,13 +106,15 @@ impl<'a> QpAttr<'a> {
         self
     }
 
-    /// Send requests that can be outstanding.
+    /// Send requests that can be outstanding. With 0 nothing can be sent, and no completion queue is
+    /// needed for that; peers may read and write all the same. siw needs at least 1.
     pub fn max_send_wr(mut self, requests: u32) -> Self {
         self.cap.max_send_wr = requests;
         self
     }
 
-    /// Receives that can be outstanding.
+    /// Receives that can be outstanding. With 0 no message can be received, and no completion queue
+    /// is needed for that.
     pub fn max_recv_wr(mut self, receives: u32) -> Self {
         self.cap.max_recv_wr = receives;
         self
@@ -141,6 +145,14 @@ impl<'a> QpAttr<'a> {
         self
     }
 
+    /// What is special about it. What the driver does not have is refused: rxe and siw have none of
+    /// the flags.
+    #[doc(alias = "create_flags")]
+    pub fn flags(mut self, flags: QpFlags) -> Self {
+        self.flags = flags;
+        self
+    }
+
     pub(crate) fn pd(&self) -> Option<&'a Pd> {
         self.pd
     }
@@ -168,14 +180,47 @@ impl<'a> QpAttr<'a> {
         self.qp_type.unwrap_or(default)
     }
 
+    /// Whether there is to be a queue for requests.
+    pub(crate) fn has_send_queue(&self, qp_type: QpType) -> bool {
+        qp_type.has_send_queue() && self.cap.max_send_wr > 0
+    }
+
+    /// Whether there is to be a queue for receives that is not shared.
+    pub(crate) fn has_own_receive_queue(&self, qp_type: QpType) -> bool {
+        qp_type.has_receive_queue() && self.srq.is_none() && self.cap.max_recv_wr > 0
+    }
+
+    /// Where the completions of sends go. The kernel wants to know of one also where nothing can be
+    /// sent; any does.
+    pub(super) fn completions_of_sends(&self, qp_type: QpType) -> Option<&'a Cq> {
+        if !qp_type.has_send_queue() {
+            return None;
+        }
+        match self.has_send_queue(qp_type) {
+            true => self.send_cq,
+            false => self.send_cq.or(self.recv_cq),
+        }
+    }
+
+    /// As [`QpAttr::completions_of_sends`].
+    pub(super) fn completions_of_receives(&self, qp_type: QpType) -> Option<&'a Cq> {
+        if !qp_type.has_receive_queue() {
+            return None;
+        }
+        match self.has_own_receive_queue(qp_type) || self.srq.is_some() {
+            true => self.recv_cq,
+            false => self.recv_cq.or(self.send_cq),
+        }
+    }
+
     /// The sizes without those of queues that the queue pair does not have, for which some devices
     /// take nothing but 0.
     pub(super) fn sizes(&self, qp_type: QpType) -> QpCapabilities {
         let mut cap = self.cap;
-        if !qp_type.has_send_queue() {
+        if !self.has_send_queue(qp_type) {
             (cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) = (0, 0, 0);
         }
-        if !qp_type.has_receive_queue() || self.srq.is_some() {
+        if !self.has_own_receive_queue(qp_type) {
             (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
         }
         cap
@@ -192,6 +237,12 @@ impl<'a> QpAttr<'a> {
                 format!("devices of the driver {driver} have no queue pairs of type {qp_type:?}"),
             ));
         }
+        let lacking = self.flags.difference(provider.qp_flags());
+        if !lacking.is_empty() {
+            let name = context.device().name();
+            let text = format!("{name} has no queue pairs with {lacking:?}");
+            return Err(Error::new("create_qp", ErrorKind::NotSupported, text));
+        }
         self.check_objects(qp_type, context)?;
         let device = context.attr()?;
         let within = |name: &str, asked: u32, least: u32, most: u32| {
@@ -204,12 +255,15 @@ impl<'a> QpAttr<'a> {
         };
         let (wr, sge) = (device.max_qp_wr(), device.max_sge());
         if qp_type.has_send_queue() {
-            within("max_send_wr", self.cap.max_send_wr, 1, wr)?;
+            let least = provider.least_sends();
+            within("max_send_wr", self.cap.max_send_wr, least, wr)?;
+        }
+        if self.has_send_queue(qp_type) {
             within("max_send_sge", self.cap.max_send_sge, 1, sge)?;
             let inline = provider.max_inline();
             within("max_inline_data", self.cap.max_inline_data, 0, inline)?;
         }
-        if qp_type.has_receive_queue() && self.srq.is_none() {
+        if self.has_own_receive_queue(qp_type) {
             within("max_recv_wr", self.cap.max_recv_wr, 1, wr)?;
             within("max_recv_sge", self.cap.max_recv_sge, 1, sge)?;
         }
@@ -218,10 +272,10 @@ impl<'a> QpAttr<'a> {
 
     /// Refuses objects that do not fit the type or each other.
     fn check_objects(&self, qp_type: QpType, own: &Context) -> Result<()> {
-        if qp_type.has_send_queue() && self.send_cq.is_none() {
+        if qp_type.has_send_queue() && self.completions_of_sends(qp_type).is_none() {
             return refuse("a queue pair needs a completion queue for sends (send_cq)");
         }
-        if qp_type.has_receive_queue() && self.recv_cq.is_none() {
+        if qp_type.has_receive_queue() && self.completions_of_receives(qp_type).is_none() {
             return refuse("a queue pair needs a completion queue for receives (recv_cq)");
         }
         if self.srq.is_some() && !qp_type.has_receive_queue() {

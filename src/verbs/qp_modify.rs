@@ -119,17 +119,12 @@ impl QpModify {
         }
     }
 
-    /// The transition that the connection manager proposes.
+    /// The transition that the connection manager proposes. On iWARP, where the kernel moves a queue
+    /// pair through its later states itself, it proposes to stay where it is, or nothing.
     pub(crate) fn from_kernel(state: QpState, attr: uverbs::QpAttr) -> Self {
         // Bits 21 to 23 speak of MAC addresses and VLANs, and are between the kernel's parts.
         let mask = QpAttrMask::from_bits_retain(attr.qp_attr_mask & !0x00e0_0000);
-        let mut change = Self {
-            state,
-            mask: mask | QpAttrMask::STATE,
-            attr,
-        };
-        change.attr.qp_state = u32::from(state.to_kernel());
-        change
+        Self { state, mask, attr }
     }
 
     /// Whether the change sets these attributes.
@@ -250,7 +245,7 @@ mod tests {
     fn a_proposal_keeps_unknown_bits_except_the_kernels_own() {
         let attr = uverbs::QpAttr {
             qp_attr_mask: 0x40e0_0001,
-            qp_state: 77,
+            qp_state: 2,
             ..Default::default()
         };
         let change = QpModify::from_kernel(QpState::Rtr, attr);

@@ -39,7 +39,7 @@ impl RecvHalf {
     ///
     /// A full queue and more segments than the queue pair was made for; the queue stays as it was.
     /// [`PostError::SharedReceiveQueue`] where the receives are those of a
-    /// [shared receive queue](crate::Srq::post).
+    /// [shared receive queue](crate::Srq::post), [`PostError::NoQueue`] where there are none.
     #[doc(alias("ibv_post_recv", "rdma_post_recv", "rdma_post_recvv"))]
     #[inline(always)]
     pub fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
@@ -57,11 +57,11 @@ impl RecvHalf {
 
     #[cold]
     fn without_queue(&self) -> PostError {
-        match self.qp_type.has_receive_queue() {
-            true => PostError::SharedReceiveQueue,
-            false => PostError::WrongQpType {
-                qp_type: self.qp_type,
-            },
+        let qp_type = self.qp_type;
+        match qp_type.has_receive_queue() {
+            true if self.entry.has_srq() => PostError::SharedReceiveQueue,
+            true => PostError::NoQueue,
+            false => PostError::WrongQpType { qp_type },
         }
     }
 

@@ -1,5 +1,6 @@
 //! The way back to the sender of a datagram.
 
+use std::borrow::Cow;
 use std::net::Ipv4Addr;
 
 use super::Path;
@@ -38,43 +39,50 @@ impl Context {
         grh: &[u8; GRH_LENGTH],
         port: u8,
     ) -> Result<Path> {
-        let refuse = |text: String| Error::invalid("reply_path", text);
-        if !received.has_grh() {
-            return Err(refuse("the datagram came without a header".to_owned()));
-        }
-        let routes = [Route::of_ipv4(grh), Route::of_grh(grh)];
-        let Some(first) = routes.iter().flatten().next() else {
-            return Err(refuse("the header is neither IPv4 nor a GRH".to_owned()));
-        };
-        let gids = self.gids()?;
-        // Where the bytes could be either header, ours is the one that names us.
-        for route in routes.iter().flatten() {
-            let own = gids
-                .iter()
-                .filter(|entry| entry.port == port && entry.gid == route.to);
-            if let Some(source_gid_index) = route.choose(own) {
-                return Ok(Path {
-                    gid: route.from,
-                    source_gid_index,
-                    port,
-                    hop_limit: HOP_LIMIT,
-                    traffic_class: route.traffic_class,
-                    flow_label: route.flow_label,
-                    service_level: received.service_level(),
-                    lid: received.source_lid(),
-                });
-            }
-        }
-        Err(refuse(format!(
-            "the datagram was sent to {}, which is no GID of port {port}",
-            first.to
-        )))
+        let routes = Route::all_of(received, grh)?;
+        way_back(received, &routes, &self.gids()?, port)
     }
+}
+
+/// The path back over the first route that names a GID of the port. Where the bytes could be either
+/// header, ours is the one that names us.
+pub(super) fn way_back(
+    received: &Success<'_>,
+    routes: &[Route],
+    gids: &[GidEntry],
+    port: u8,
+) -> Result<Path> {
+    for route in routes {
+        let own = gids
+            .iter()
+            .filter(|entry| entry.port == port && entry.gid == route.to);
+        if let Some(source_gid_index) = route.choose(own) {
+            return Ok(Path {
+                gid: route.from,
+                source_gid_index,
+                port,
+                hop_limit: HOP_LIMIT,
+                traffic_class: route.traffic_class,
+                flow_label: route.flow_label,
+                service_level: received.service_level(),
+                lid: received.source_lid(),
+            });
+        }
+    }
+    let sent_to: Vec<String> = routes.iter().map(|route| route.to.to_string()).collect();
+    Err(refuse(format!(
+        "the datagram was sent to {}, which is no GID of port {port}",
+        sent_to.join(" or ")
+    )))
+}
+
+fn refuse(text: impl Into<Cow<'static, str>>) -> Error {
+    Error::invalid("reply_path", text)
 }
 
 /// What a header tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Route {
+pub(super) struct Route {
     from: Gid,
     to: Gid,
     traffic_class: u8,
@@ -87,6 +95,19 @@ struct Route {
 const UDP: u8 = 17;
 
 impl Route {
+    /// What the header of a datagram can mean: one or two routes.
+    pub(super) fn all_of(received: &Success<'_>, grh: &[u8; GRH_LENGTH]) -> Result<Vec<Self>> {
+        if !received.has_grh() {
+            return Err(refuse("the datagram came without a header"));
+        }
+        let routes = [Self::of_ipv4(grh), Self::of_grh(grh)];
+        let routes: Vec<Self> = routes.into_iter().flatten().collect();
+        match routes.is_empty() {
+            true => Err(refuse("the header is neither IPv4 nor a GRH")),
+            false => Ok(routes),
+        }
+    }
+
     /// The index of the entry to answer from. A GID is often there twice, once for each version of
     /// RoCE, and the answer should go in packets like those that came.
     fn choose<'a>(&self, own: impl Iterator<Item = &'a GidEntry>) -> Option<u8> {

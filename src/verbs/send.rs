@@ -91,9 +91,7 @@ impl SendHalf {
         requests: impl IntoIterator<Item = SendRequest<'r>>,
     ) -> Result<(), ListError> {
         let at = |index, source| ListError { index, source };
-        if !self.can_send() {
-            return Err(at(0, self.state_refusal()));
-        }
+        self.check_state().map_err(|source| at(0, source))?;
         let mut batch = self.batch();
         let mut refused = Ok(());
         let mut posted = 0;
@@ -127,18 +125,25 @@ impl SendHalf {
     fn push_elsewhere(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         match &mut self.queue {
             Some(queue) => queue.push(request),
-            None => Err(PostError::WrongQpType {
-                qp_type: self.qp_type,
-            }),
+            None => Err(self.without_queue()),
+        }
+    }
+
+    #[cold]
+    fn without_queue(&self) -> PostError {
+        let qp_type = self.qp_type;
+        match qp_type.has_send_queue() {
+            true => PostError::NoQueue,
+            false => PostError::WrongQpType { qp_type },
         }
     }
 
     /// Starts the requests that were built. Where they cannot start they are forgotten.
     #[inline(always)]
     pub(super) fn start(&mut self) -> Result<(), PostError> {
-        if !self.can_send() {
+        if let Err(error) = self.check_state() {
             self.discard();
-            return Err(self.state_refusal());
+            return Err(error);
         }
         match &mut self.queue {
             Some(SendQueue::Rxe(queue)) => queue.ring_doorbell(),
@@ -178,10 +183,22 @@ impl SendHalf {
     /// Requests must not be queued below RTS: the kernel would refuse the doorbell but keep them,
     /// and carry them out at some later doorbell.
     #[inline(always)]
-    fn can_send(&self) -> bool {
-        // One comparison for both: as a signed number, destroyed is below all states.
-        const { assert!((QpEntry::DESTROYED as i8) < 0) };
-        self.entry.state() as i8 >= uverbs::QpState::RTS.0 as i8 && !self.is_inherited()
+    fn check_state(&self) -> Result<(), PostError> {
+        match self.entry.state() == uverbs::QpState::RTS.0 && !self.is_inherited() {
+            true => Ok(()),
+            false => self.check_other_state(),
+        }
+    }
+
+    #[cold]
+    fn check_other_state(&self) -> Result<(), PostError> {
+        match self.entry.state() {
+            _ if self.is_inherited() => Err(PostError::Inherited),
+            QpEntry::DESTROYED => Err(PostError::Destroyed),
+            state if state < uverbs::QpState::RTS.0 => Err(PostError::NotConnected),
+            state if state > uverbs::QpState::RTS.0 => self.check_flushes(),
+            _ => Ok(()),
+        }
     }
 
     /// Why a request cannot be posted, whatever its data; `numbers` is the largest that it may have.
@@ -195,11 +212,10 @@ impl SendHalf {
     }
 
     #[cold]
-    fn state_refusal(&self) -> PostError {
-        match self.entry.state() {
-            _ if self.is_inherited() => PostError::Inherited,
-            QpEntry::DESTROYED => PostError::Destroyed,
-            _ => PostError::NotConnected,
+    fn check_flushes(&self) -> Result<(), PostError> {
+        match &self.queue {
+            Some(queue) if !queue.flushes_late_requests() => Err(PostError::Disconnected),
+            _ => Ok(()),
         }
     }
 

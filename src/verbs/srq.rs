@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::{Cq, Pd, Xrcd};
 use crate::device::{Context, DriverPart, KernelObject, ObjectKind, SrqToken};
 use crate::error::{Error, Result};
-use crate::fastpath::{PostError, Provider, RecvQueue, Segment, SrqSetup};
+use crate::fastpath::{PostError, Provider, RecvQueue, Segment, SrqResize, SrqSetup};
 use crate::sys::{Attr, Value};
 
 /// A shared receive queue: queue pairs made with it ([`QpAttr::srq`](crate::QpAttr::srq)) take
@@ -25,6 +25,8 @@ pub struct Srq {
     object: Arc<KernelObject>,
     token: SrqToken,
     number: Option<u32>,
+    /// Segments in a receive, as the kernel granted them.
+    max_segments: u32,
 }
 
 /// How large a shared receive queue is to be.
@@ -134,6 +136,7 @@ impl Srq {
             object,
             token,
             number: xrc.map(|_| answer.number),
+            max_segments: answer.max_sge,
         })
     }
 
@@ -224,7 +227,7 @@ impl Srq {
                 srq_limit: receives,
             };
             let context = self.context();
-            let driver = DriverPart {
+            let driver = DriverPart::Exchange {
                 request: Provider::of(context)?.srq_change(),
                 response: &mut [],
             };
@@ -233,6 +236,48 @@ impl Srq {
                 .map_err(|error| Error::from_os(operation, &error))?;
             Ok(())
         })
+    }
+
+    /// Changes the queue's room to at least `max_wr` receives. Those that are posted stay in it, in
+    /// their order, and messages may come meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// A size of 0 or beyond the device's; fewer than are posted, or than the armed
+    /// [limit](Self::arm_limit). [`ErrorKind::NotSupported`](crate::ErrorKind::NotSupported) where the queues of the device keep
+    /// their depth, as siw's. When the kernel has resized the queue and it cannot be mapped
+    /// (`map_queue`, for want of memory), it takes no receives until `resize` succeeds once more;
+    /// those that were posted are still used.
+    ///
+    /// rxe of Linux 6.1 destroys its queue when it has too little memory for the larger one.
+    #[doc(alias("ibv_modify_srq", "IBV_SRQ_MAX_WR"))]
+    pub fn resize(&mut self, max_wr: u32) -> Result<()> {
+        let operation = "modify_srq";
+        let context = self.context().clone();
+        let mut driver = SrqResize::new(Provider::of(&context)?)?;
+        check_size(operation, "max_wr", max_wr, context.attr()?.max_srq_wr())?;
+        // Nobody else posts, so that there will not be more.
+        let posted = self.queue.waiting();
+        if max_wr < posted {
+            let text = format!("max_wr is {max_wr}; the queue holds {posted} receives");
+            return Err(Error::invalid(operation, text));
+        }
+        self.object.with_handle(operation, |srq_handle| {
+            let request = uverbs::ModifySrq {
+                srq_handle,
+                attr_mask: uverbs::SrqAttrMask::MAX_WR.bits(),
+                max_wr,
+                srq_limit: 0,
+            };
+            let []: [u8; 0] = context
+                .command_with_driver(uverbs::Command::MODIFY_SRQ, &request, driver.part())
+                .map_err(|error| explain_resize(operation, max_wr, &error))?;
+            Ok(())
+        })?;
+        // What would be posted into the old memory nobody would find.
+        self.queue = RecvQueue::Unmapped(posted);
+        self.queue = driver.queue(&context, self.max_segments)?;
+        Ok(())
     }
 
     /// Destroys the queue now.
@@ -254,18 +299,27 @@ impl SrqAttr {
     /// Refuses what the device would refuse without a reason.
     fn check(&self, context: &Context) -> Result<()> {
         let device = context.attr()?;
-        for (name, asked, most) in [
-            ("max_wr", self.max_wr, device.max_srq_wr()),
-            ("max_sge", self.max_sge, device.max_srq_sge()),
-        ] {
-            if asked == 0 || asked > most {
-                return Err(Error::invalid(
-                    "create_srq",
-                    format!("{name} is {asked}; the device allows 1 to {most}"),
-                ));
-            }
-        }
-        Ok(())
+        let operation = "create_srq";
+        check_size(operation, "max_wr", self.max_wr, device.max_srq_wr())?;
+        check_size(operation, "max_sge", self.max_sge, device.max_srq_sge())
+    }
+}
+
+fn check_size(operation: &'static str, name: &str, asked: u32, most: u32) -> Result<()> {
+    if (1..=most).contains(&asked) {
+        return Ok(());
+    }
+    let text = format!("{name} is {asked}; the device allows 1 to {most}");
+    Err(Error::invalid(operation, text))
+}
+
+fn explain_resize(operation: &'static str, max_wr: u32, error: &io::Error) -> Error {
+    let described = Error::from_os(operation, error);
+    match error.raw_os_error() {
+        Some(libc::EINVAL) => described.because(format!(
+            "the armed limit of the queue is more than {max_wr}"
+        )),
+        _ => described,
     }
 }
 

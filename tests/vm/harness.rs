@@ -51,6 +51,11 @@ impl Test {
         }
     }
 
+    /// Its name, with that of its module in front.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Gives the test more or less time than [`DEFAULT_TIMEOUT`].
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;

@@ -3,14 +3,20 @@
 mod connected;
 mod datagrams;
 pub mod matrix;
+mod pingpong;
 mod rping;
 
 use crate::harness::Test;
 
 /// The tests of this folder.
 pub fn tests() -> Vec<Test> {
-    [rping::tests(), connected::tests(), datagrams::tests()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        rping::tests(),
+        connected::tests(),
+        datagrams::tests(),
+        pingpong::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

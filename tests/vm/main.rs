@@ -26,6 +26,7 @@ mod programs;
 mod raw_cm;
 mod sample;
 mod self_test;
+mod siw;
 mod subcommands;
 mod sync_ids;
 mod teardown;
@@ -45,7 +46,14 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     match args.get(1).and_then(|name| subcommands::find(name)) {
         Some(program) => program(&args[2..]),
-        None => harness::run(Arguments::from_args(), tests(), environment::is_guest()),
+        None => {
+            let can_run = environment::is_guest();
+            let tests = match can_run && siw::is_under_test() {
+                true => siw::choose(tests()),
+                false => tests(),
+            };
+            harness::run(Arguments::from_args(), tests, can_run)
+        }
     }
 }
 
@@ -69,6 +77,7 @@ fn tests() -> Vec<Test> {
         instructions::tests(),
         multicast::tests(),
         interop::tests(),
+        siw::tests(),
         // Loads modules again.
         endurance::tests(),
     ]

@@ -1,6 +1,7 @@
 //! Other programs as peers.
 
 use std::error::Error;
+use std::fs;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
@@ -126,8 +127,13 @@ fn read_all(mut pipe: impl Read + Send + 'static) -> Reader {
     })
 }
 
-/// The programs say nothing when they listen; the kernel does, if they listen on a device's address.
+/// The programs say nothing when they listen; the kernel does, if they listen on a device's address
+/// or for TCP.
 fn listens(port: u16) -> Result<bool, Box<dyn Error>> {
+    Ok(listens_for_rdma(port)? || listens_for_tcp(port)?)
+}
+
+fn listens_for_rdma(port: u16) -> Result<bool, Box<dyn Error>> {
     let mut rdma = Command::new("rdma");
     let output = rdma.args(["resource", "show", "cm_id"]).output()?;
     let ids = String::from_utf8_lossy(&output.stdout);
@@ -135,4 +141,16 @@ fn listens(port: u16) -> Result<bool, Box<dyn Error>> {
     Ok(ids
         .lines()
         .any(|id| id.contains("LISTEN") && id.contains(&port)))
+}
+
+fn listens_for_tcp(port: u16) -> Result<bool, Box<dyn Error>> {
+    // The columns are number, local address, remote address, state (0A is to listen).
+    let port = format!(":{port:04X}");
+    let listens = |socket: &str| {
+        let mut columns = socket.split_whitespace().skip(1);
+        let local = columns.next().unwrap_or_default();
+        local.ends_with(&port) && columns.nth(1) == Some("0A")
+    };
+    let sockets = fs::read_to_string("/proc/net/tcp")? + &fs::read_to_string("/proc/net/tcp6")?;
+    Ok(sockets.lines().any(listens))
 }

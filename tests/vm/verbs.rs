@@ -2,8 +2,10 @@
 
 mod async_events;
 mod datagrams;
+mod depths;
 mod failures;
 mod flushes;
+mod memory;
 mod multicast;
 mod queries;
 mod requests;
@@ -24,8 +26,10 @@ pub fn tests() -> Vec<Test> {
     [
         async_events::tests(),
         datagrams::tests(),
+        depths::tests(),
         failures::tests(),
         flushes::tests(),
+        memory::tests(),
         multicast::tests(),
         queries::tests(),
         requests::tests(),

@@ -65,4 +65,28 @@ impl CompletionQueue {
             };
         });
     }
+    /// How many completions there are.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.ring.full() as u32
+    }
+
+    /// Where the completions that there are now end.
+    #[inline]
+    pub(crate) fn end(&self) -> u32 {
+        self.ring.produced()
+    }
+
+    /// Takes the next completion before `end`. Its slot is the kernel's again after `give_back`.
+    #[inline]
+    pub(crate) fn next_before(&mut self, end: u32) -> Option<Completion> {
+        let slot = self.ring.next_before(end)?;
+        // SAFETY: as in `poll`; the kernel does not touch the slot before `give_back`.
+        Some(Completion(unsafe { slot.cast::<uverbs::Wc>().read() }))
+    }
+
+    /// Gives the slots that `next_before` emptied to the kernel.
+    #[inline]
+    pub(crate) fn give_back(&mut self) {
+        self.ring.give_back();
+    }
 }

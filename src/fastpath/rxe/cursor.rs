@@ -90,6 +90,12 @@ impl ProducerCursor {
         self.published = next;
     }
 
+    /// How many published elements the other side has not taken yet.
+    pub(super) fn waiting(&self, consumer: &impl Index) -> u32 {
+        let consumed = consumer.load(Ordering::Acquire);
+        self.published.wrapping_sub(consumed) & self.mask
+    }
+
     /// Forgets the slots that were taken and not published.
     #[inline]
     pub(super) fn discard(&mut self) {
@@ -132,8 +138,7 @@ impl ConsumerCursor {
     /// How many slots are full, from [`ConsumerCursor::next`] on.
     #[inline(always)]
     pub(super) fn full(&self, producer: &impl Index) -> usize {
-        // Acquire pairs with the other side's release: the elements are in memory before the index
-        // that covers them. Masked, so that no value leads outside the ring.
+        // Acquire as in `produced`.
         let produced = producer.load(Ordering::Acquire) as usize;
         produced.wrapping_sub(self.next as usize) & self.mask as usize
     }
@@ -144,10 +149,34 @@ impl ConsumerCursor {
         self.next
     }
 
-    /// Gives slots back to the other side, no more than are full.
+    /// Counts slots as taken, no more than are full.
     #[inline(always)]
-    pub(super) fn give_back(&mut self, count: u32, consumer: &impl Index) {
+    pub(super) fn skip(&mut self, count: u32) {
         self.next = (self.next + count) & self.mask;
+    }
+
+    /// How far the other side has come.
+    #[inline]
+    pub(super) fn produced(&self, producer: &impl Index) -> u32 {
+        // Acquire pairs with the other side's release: the elements are in memory before the index
+        // that covers them. Masked at once, so that no value leads outside the ring.
+        producer.load(Ordering::Acquire) & self.mask
+    }
+
+    /// The next full slot, if it lies before `produced`, which [`ConsumerCursor::produced`] said.
+    #[inline]
+    pub(super) fn next_before(&mut self, produced: u32) -> Option<u32> {
+        if self.next == produced {
+            return None;
+        }
+        let slot = self.next;
+        self.next = (slot + 1) & self.mask;
+        Some(slot)
+    }
+
+    /// Gives the slots that were taken to the other side.
+    #[inline(always)]
+    pub(super) fn give_back(&self, consumer: &impl Index) {
         // Release: the elements are copied out before the other side may overwrite them.
         consumer.store(self.next, Ordering::Release);
     }

@@ -15,7 +15,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use rdmacm_kernel_abi::rxe::{CreateCqResp, CreateQpResp, CreateSrqResp, MmapInfo};
+use rdmacm_kernel_abi::rxe::{CreateQpResp, MmapInfo};
 
 use super::Doorbell;
 use super::provider::{QpMade, QpQueues, bad_queue, map};
@@ -56,16 +56,12 @@ pub(super) fn map_qp(answer: &CreateQpResp, made: &QpMade<'_>) -> Result<QpQueue
     })
 }
 
-pub(super) fn map_cq(answer: &CreateCqResp, context: &Context) -> Result<CompletionQueue> {
-    CompletionQueue::new(map_ring(context, answer.mi)?)
+pub(super) fn map_cq(info: MmapInfo, context: &Context) -> Result<CompletionQueue> {
+    CompletionQueue::new(map_ring(context, info)?)
 }
 
-pub(super) fn map_srq(
-    answer: &CreateSrqResp,
-    context: &Context,
-    max_segments: u32,
-) -> Result<RecvQueue> {
-    RecvQueue::new(map_ring(context, answer.mi)?, max_segments)
+pub(super) fn map_srq(info: MmapInfo, context: &Context, max_segments: u32) -> Result<RecvQueue> {
+    RecvQueue::new(map_ring(context, info)?, max_segments)
 }
 
 fn map_ring(context: &Context, info: MmapInfo) -> Result<Arc<Mapping>> {

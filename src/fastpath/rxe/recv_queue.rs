@@ -32,6 +32,11 @@ impl RecvQueue {
         self.ring.depth()
     }
 
+    /// How many receives no message has come for yet.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.ring.waiting()
+    }
+
     /// Posts a receive into `segments`; the kernel sees it at once.
     #[inline(always)]
     pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {

@@ -170,6 +170,11 @@ impl Producer {
         self.cursor.publish(self.ring.producer_index());
     }
 
+    /// How many published elements the kernel has not taken yet.
+    pub(super) fn waiting(&self) -> u32 {
+        self.cursor.waiting(self.ring.consumer_index())
+    }
+
     /// Forgets the filled slots that were not published.
     #[inline]
     pub(super) fn discard(&mut self) {
@@ -206,7 +211,8 @@ impl Consumer {
     #[inline(always)]
     pub(super) fn take_one(&mut self, take: impl FnOnce(NonNull<u8>)) {
         take(self.ring.slot(self.cursor.next()));
-        self.cursor.give_back(1, self.ring.consumer_index());
+        self.cursor.skip(1);
+        self.cursor.give_back(self.ring.consumer_index());
     }
 
     /// Calls `take` with each of the next `count` slots in order, which must be full, and gives them
@@ -223,7 +229,27 @@ impl Consumer {
             self.ring
                 .each(0, rest, |number, slot| take(straight + number, slot));
         }
-        self.cursor
-            .give_back(count as u32, self.ring.consumer_index());
+        self.cursor.skip(count as u32);
+        self.cursor.give_back(self.ring.consumer_index());
+    }
+
+    /// How far the kernel has come.
+    #[inline]
+    pub(super) fn produced(&self) -> u32 {
+        self.cursor.produced(self.ring.producer_index())
+    }
+
+    /// The next full slot, if it lies before `produced`, which [`Consumer::produced`] said. It is
+    /// the caller's until [`Consumer::give_back`].
+    #[inline]
+    pub(super) fn next_before(&mut self, produced: u32) -> Option<NonNull<u8>> {
+        let next = self.cursor.next_before(produced)?;
+        Some(self.ring.slot(next))
+    }
+
+    /// Gives the slots that were taken one by one to the kernel.
+    #[inline]
+    pub(super) fn give_back(&mut self) {
+        self.cursor.give_back(self.ring.consumer_index());
     }
 }

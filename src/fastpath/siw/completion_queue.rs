@@ -70,6 +70,22 @@ impl CompletionQueue {
         &entries[..taken]
     }
 
+    /// Where completions end at the latest: each slot is looked at once.
+    #[inline]
+    pub(crate) fn end(&self) -> u32 {
+        self.next.wrapping_add(self.depth())
+    }
+
+    /// Takes the next completion before `end`. Its slot is the kernel's again at once.
+    #[inline]
+    pub(crate) fn next_before(&mut self, end: u32) -> Option<Completion> {
+        let mut entry = [Completion::default()];
+        match self.next != end {
+            true => self.poll(&mut entry).first().copied(),
+            false => None,
+        }
+    }
+
     /// Asks for an event at the next completion. There is no asking for solicited ones only: the
     /// kernel does not tell those apart when it receives, and would never raise the event.
     pub(crate) fn arm(&self) {

@@ -27,7 +27,7 @@ pub(crate) struct SendQueue {
     /// The first element that the kernel was not given yet.
     given: u32,
     /// Whether the kernel has requests of which it was not told: it refused the last doorbell.
-    untold: bool,
+    pub(super) untold: bool,
     max_segments: u32,
     max_inline: u32,
     signal_all: bool,
@@ -222,9 +222,12 @@ fn encode(operation: &Operation) -> Result<(Opcode, RemoteAddress), PostError> {
 /// cannot make sense of.
 #[inline]
 fn check_flags(opcode: Opcode, request: &Request<'_>) -> Result<(), PostError> {
-    match opcode == Opcode::READ && request.flags.contains(SendFlags::FENCE) {
-        true => Err(lacks("fenced reads")),
-        false => Ok(()),
+    let is_fenced = request.flags.contains(SendFlags::FENCE);
+    let is_inline = matches!(request.payload, Payload::Inline(_));
+    match opcode {
+        Opcode::READ if is_fenced => Err(lacks("fenced reads")),
+        Opcode::SEND_REMOTE_INV if is_inline => Err(lacks("inline sends with invalidation")),
+        _ => Ok(()),
     }
 }
 
@@ -236,7 +239,8 @@ fn lacks(what: &'static str) -> PostError {
     }
 }
 
-/// Writes the segments or the inline bytes, and returns the number of segments.
+/// Writes the segments or the inline bytes, and returns the number of segments. Those of no bytes are
+/// left out: the kernel (6.12) looks up no memory for them and then reads through a null pointer.
 ///
 /// # Safety
 ///
@@ -246,18 +250,17 @@ unsafe fn write_payload(element: NonNull<Sqe>, payload: Payload<'_>) -> u8 {
     // SAFETY: the field is in the element.
     let first: *mut Sge = unsafe { (&raw mut (*element.as_ptr()).sge).cast() };
     match payload {
-        Payload::Segments([]) => {
+        Payload::Segments(segments) => {
             // The kernel looks at the first segment of a read in any case.
             // SAFETY: an element has six segments.
             unsafe { first.write(Sge::default()) };
-            0
-        }
-        Payload::Segments(segments) => {
-            for (index, segment) in segments.iter().enumerate() {
-                // SAFETY: by the caller.
-                unsafe { first.add(index).write(sge(segment)) };
+            let mut count = 0;
+            for segment in segments.iter().filter(|segment| !segment.is_empty()) {
+                // SAFETY: by the caller there are no more segments than an element has.
+                unsafe { first.add(usize::from(count)).write(sge(segment)) };
+                count += 1;
             }
-            segments.len() as u8
+            count
         }
         Payload::Inline(bytes) => {
             let head = Sge {

@@ -78,7 +78,7 @@ impl<'a> Answers<'_, 'a> {
     /// Room for an answer.
     fn output(&mut self, id: u16) -> Outcome<&mut [u8]> {
         match self.value_mut(id) {
-            Some(Value::Out(bytes)) => Ok(bytes),
+            Some(Value::Out(bytes) | Value::AddressOf(bytes)) => Ok(bytes),
             _ => Err(libc::EINVAL),
         }
     }

@@ -82,6 +82,7 @@ impl Call {
         let handle_at = match command {
             uverbs::Command::MODIFY_QP => Some(64),
             uverbs::Command::QUERY_QP | uverbs::Command::QUERY_SRQ => Some(8),
+            uverbs::Command::REREG_MR | uverbs::Command::RESIZE_CQ => Some(8),
             uverbs::Command::ATTACH_MCAST | uverbs::Command::DETACH_MCAST => Some(16),
             uverbs::Command::REQ_NOTIFY_CQ | uverbs::Command::MODIFY_SRQ => Some(0),
             _ => None,

@@ -26,6 +26,16 @@ pub(crate) struct TwinDevice {
     pub has_xrc: bool,
     /// What it can do besides the usual.
     pub capabilities: uverbs::DeviceCapFlags,
+    /// Whether it pages on demand, which rxe does on Linux 7.
+    pub has_paging: bool,
+    /// Whether it reaches the memory of other devices, which rxe does not.
+    pub has_dmabuf: bool,
+    /// The most completions and microseconds that an event can wait for; rxe has no moderation.
+    pub moderation: (u16, u16),
+    /// What its kernel says of itself when a context is made.
+    pub core_support: u64,
+    /// How many completion vectors it has.
+    pub completion_vectors: u32,
     /// Number of its uverbs node; none for a device without verbs.
     pub uverbs: Option<u32>,
     /// Whether the node is there.
@@ -58,6 +68,11 @@ impl TwinDevice {
                 | uverbs::DeviceCapFlags::FLUSH_GLOBAL
                 | uverbs::DeviceCapFlags::FLUSH_PERSISTENT
                 | uverbs::DeviceCapFlags::ATOMIC_WRITE,
+            has_paging: false,
+            has_dmabuf: false,
+            moderation: (0, 0),
+            core_support: 1,
+            completion_vectors: 1,
             uverbs: Some(index),
             has_node: true,
             node_minor: Some(192 + index),
@@ -75,11 +90,27 @@ impl TwinDevice {
         Some(libc::makedev(231, self.node_minor?))
     }
 
+    /// What it can do with memory that is paged on demand.
+    pub(super) fn paging(&self) -> uverbs::OdpCaps {
+        uverbs::OdpCaps {
+            general_caps: u64::from(self.has_paging),
+            per_transport_caps: uverbs::OdpTransportCaps {
+                rc_odp_caps: if self.has_paging { 0x1f } else { 0 },
+                ..Default::default()
+            },
+            reserved: 0,
+        }
+    }
+
     /// The limits that rxe has.
     pub(super) fn attributes(&self) -> uverbs::QueryDeviceResp {
         uverbs::QueryDeviceResp {
             node_guid: self.guid.into(),
             max_mr_size: u64::MAX,
+            page_size_cap: 0xffff_f000,
+            device_cap_flags: uverbs::DeviceCapFlags::SRQ_RESIZE.bits() as u32,
+            max_mr: 524_287,
+            atomic_cap: 1,
             max_qp: 1_048_560,
             max_qp_wr: 1_048_576,
             max_sge: 32,

@@ -3,7 +3,7 @@
 //! It stands behind [`Kernel`] in place of the running kernel and models as much of it as the tests
 //! need: the connection manager's file with real handshakes between two ids (`cm`, `handshake`,
 //! `sidr`) and what goes with them (`address`, `groups`, `options`, `lookups`), a device's file
-//! with its objects (`verbs`, `queues`, `qps`), its events (`async_events`) and rings in memory (`ring`), requests that are
+//! with its objects (`verbs`, `regions`, `queues`, `qps`), its events (`async_events`) and rings in memory (`ring`), requests that are
 //! carried out at the doorbell (`work`, `datagrams`), netlink and sysfs (`discovery`).
 //!
 //! A test looks at what was asked ([`Twin::calls`]), has calls refused ([`Twin::fail`]) or answers
@@ -27,6 +27,7 @@ mod objects;
 mod options;
 mod qps;
 mod queues;
+mod regions;
 mod ring;
 mod script;
 mod sidr;
@@ -145,7 +146,7 @@ impl Twin {
 
     /// The library's view of this kernel.
     pub(crate) fn registry(self: &Arc<Self>) -> &'static Registry {
-        Registry::of_twin(self.clone())
+        Registry::of_stand_in(self.clone())
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
@@ -155,6 +156,16 @@ impl Twin {
     /// What was asked so far, in order.
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.world().calls.clone()
+    }
+
+    /// What the completion queues were told of moderation.
+    pub(crate) fn moderations(&self) -> Vec<(u16, u16)> {
+        let world = self.world();
+        let of_cq = |object: &Object| match object {
+            Object::Cq(cq) => Some(cq.moderation),
+            _ => None,
+        };
+        world.objects.all.values().filter_map(of_cq).collect()
     }
 
     pub(crate) fn forget_calls(&self) {
@@ -323,6 +334,18 @@ impl Twin {
                 .expect("the heap has memory");
         world.loose_rings.push(ring);
         (world.loose_rings.len() - 1, info)
+    }
+
+    /// Makes zeroed memory that belongs to no object, for the holder of a device's file to map. Returns
+    /// where to map it.
+    pub(crate) fn new_pages(&self, fd: BorrowedFd<'_>, length: usize) -> u64 {
+        let world = &mut *self.world();
+        let file = world.files.find(fd).expect("the file is open");
+        let (pages, _) = world
+            .memory
+            .offer(file, length)
+            .expect("the heap has memory");
+        pages.offset()
     }
 
     /// Takes the next element out of such a ring: the bytes of its slot.

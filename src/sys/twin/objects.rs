@@ -60,6 +60,8 @@ pub(super) struct Cq {
     pub reporter: Reporter,
     pub armed: Option<Armed>,
     pub events: u32,
+    /// Completions, and microseconds, that an event waits for.
+    pub moderation: (u16, u16),
 }
 
 /// Which completion gives an event.
@@ -149,6 +151,13 @@ impl Objects {
     pub(super) fn srq(&mut self, id: ObjectId) -> Outcome<&mut Srq> {
         match self.all.get_mut(&id) {
             Some(Object::Srq(srq)) => Ok(srq),
+            _ => Err(libc::ENOENT),
+        }
+    }
+
+    pub(super) fn mr(&mut self, id: ObjectId) -> Outcome<&mut Mr> {
+        match self.all.get_mut(&id) {
+            Some(Object::Mr(mr)) => Ok(mr),
             _ => Err(libc::ENOENT),
         }
     }

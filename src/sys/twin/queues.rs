@@ -24,7 +24,10 @@ impl World {
         let entries: u32 = inputs.typed(attr::CQE)?;
         let reporter = self.reporter(file, inputs, attr::USER_HANDLE, attr::EVENT_FD)?;
         let vector: u32 = inputs.typed(attr::COMP_VECTOR)?;
-        if entries == 0 || entries > device.attributes().max_cqe || vector > 0 {
+        if entries == 0
+            || entries > device.attributes().max_cqe
+            || vector >= device.completion_vectors
+        {
             return Err(libc::EINVAL);
         }
         let channel = match inputs.fd(attr::COMP_CHANNEL) {
@@ -40,12 +43,44 @@ impl World {
             reporter,
             armed: None,
             events: 0,
+            moderation: (0, 0),
         };
         let handle = self.objects.insert(file, Object::Cq(cq));
         let mut answers = Answers(attrs);
         answers.put(attr::RESP_CQE, &depth)?;
         answers.put(ioctl::UHW_OUT, &rxe::CreateCqResp { mi })?;
         answers.put_handle(attr::HANDLE, handle)
+    }
+
+    pub(super) fn resize_cq(
+        &mut self,
+        file: FileId,
+        request: &uverbs::ResizeCq,
+        answer: &mut Answer,
+    ) -> Outcome<rxe::ResizeCqResp> {
+        let most = self.device_of(file)?.attributes().max_cqe;
+        if request.cqe == 0 || request.cqe > most {
+            return Err(libc::EINVAL);
+        }
+        let cq = self.objects.cq((file, request.cq_handle))?;
+        let (memory, script) = (&mut self.memory, &mut self.script);
+        let mi = cq.ring.resize(memory, script, file, request.cqe, true)?;
+        let cqe = cq.ring.depth();
+        answer.put(&uverbs::ResizeCqResp { cqe, reserved: 0 })?;
+        Ok(rxe::ResizeCqResp { mi })
+    }
+
+    /// Where the device has moderation; what was set is remembered.
+    pub(super) fn modify_cq(&mut self, file: FileId, request: &uverbs::ExModifyCq) -> Outcome {
+        if self.device_of(file)?.moderation == (0, 0) {
+            return Err(libc::EOPNOTSUPP);
+        }
+        if request.attr_mask != 1 || request.reserved != 0 {
+            return Err(libc::EINVAL);
+        }
+        let cq = self.objects.cq((file, request.cq_handle))?;
+        cq.moderation = (request.attr.cq_count, request.attr.cq_period);
+        Ok(())
     }
 
     pub(super) fn completion_file(&self, fd: std::os::fd::BorrowedFd<'_>) -> Outcome<FileId> {
@@ -143,15 +178,28 @@ impl World {
         answers.put_handle(attr::HANDLE, handle)
     }
 
-    pub(super) fn modify_srq(&mut self, file: FileId, request: &uverbs::ModifySrq) -> Outcome {
+    /// Answers with the ring's new memory where that changes.
+    pub(super) fn modify_srq(
+        &mut self,
+        file: FileId,
+        request: &uverbs::ModifySrq,
+    ) -> Outcome<Option<MmapInfo>> {
+        let most = self.device_of(file)?.attributes().max_srq_wr;
         let srq = self.objects.srq((file, request.srq_handle))?;
-        if request.attr_mask != uverbs::SrqAttrMask::LIMIT.bits()
-            || request.srq_limit > srq.ring.depth()
-        {
+        let limit = uverbs::SrqAttrMask::LIMIT.bits();
+        let max_wr = uverbs::SrqAttrMask::MAX_WR.bits();
+        if request.attr_mask == limit && request.srq_limit <= srq.ring.depth() {
+            srq.limit = request.srq_limit;
+            return Ok(None);
+        }
+        let asked = request.max_wr;
+        if request.attr_mask != max_wr || asked == 0 || asked > most || asked < srq.limit {
             return Err(libc::EINVAL);
         }
-        srq.limit = request.srq_limit;
-        Ok(())
+        let (memory, script) = (&mut self.memory, &mut self.script);
+        srq.ring
+            .resize(memory, script, file, asked, false)
+            .map(Some)
     }
 
     pub(super) fn query_srq(

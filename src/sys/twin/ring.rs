@@ -80,6 +80,52 @@ impl Ring {
         1 << self.log2_slot_size
     }
 
+    /// A ring with room for `entries` elements in place of this one, with what waits in it. The
+    /// kernel fills it if `kernel_fills`, else the program.
+    pub(super) fn resize(
+        &mut self,
+        memory: &mut Memory,
+        script: &mut Script,
+        file: FileId,
+        entries: u32,
+        kernel_fills: bool,
+    ) -> Outcome<MmapInfo> {
+        // Whoever does not fill it is the one whose index the header tells.
+        let waiting = match (kernel_fills, memory.address(self.pages)) {
+            (false, _) => self.waiting(memory),
+            (true, Some(base)) => {
+                let consumed = consumer_index(base).load(Ordering::Acquire);
+                self.index.wrapping_sub(consumed) & self.mask
+            }
+            (true, None) => 0,
+        };
+        if entries < waiting {
+            return Err(libc::EINVAL);
+        }
+        let slot_size = self.slot_size();
+        let (mut new, info) = Self::new(memory, script, file, entries, slot_size)?;
+        let first = match kernel_fills {
+            true => self.index.wrapping_sub(waiting) & self.mask,
+            false => self.index,
+        };
+        let base = memory.address(new.pages).ok_or(libc::EFAULT)?;
+        if let Some(old) = memory.address(self.pages) {
+            for number in 0..waiting {
+                let from = self.slot_at(old, first.wrapping_add(number) & self.mask);
+                // SAFETY: both slots lie in memory that is there, and are of the same size.
+                unsafe {
+                    new.slot_at(base, number)
+                        .copy_from_nonoverlapping(from, slot_size)
+                };
+            }
+            consumer_index(old).store(first.wrapping_add(waiting) & self.mask, Ordering::Release);
+        }
+        producer_index(base).store(waiting, Ordering::Release);
+        new.index = if kernel_fills { waiting } else { 0 };
+        std::mem::replace(self, new).destroy(memory);
+        Ok(info)
+    }
+
     /// Forgets the ring: memory that the program has mapped is the program's to give back.
     pub(super) fn destroy(self, memory: &mut Memory) {
         memory.withdraw(self.pages);
@@ -141,7 +187,11 @@ impl Ring {
     }
 
     fn slot(&self, base: NonNull<u8>) -> NonNull<u8> {
-        let offset = HEADER + ((self.index as usize) << self.log2_slot_size);
+        self.slot_at(base, self.index)
+    }
+
+    fn slot_at(&self, base: NonNull<u8>, index: u32) -> NonNull<u8> {
+        let offset = HEADER + ((index as usize) << self.log2_slot_size);
         // SAFETY: the index is below the number of slots that the memory was made for.
         unsafe { base.add(offset) }
     }

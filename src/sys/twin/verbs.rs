@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 use super::attrs::{Answers, Inputs};
 use super::discovery::TwinDevice;
 use super::files::{FileId, Kind};
-use super::objects::{Ah, Mr, Object, ObjectId};
+use super::objects::{Ah, Object, ObjectId};
 use super::{Outcome, World};
 use crate::sys::{Attr, IoctlCommand};
 
@@ -33,10 +33,11 @@ impl World {
         }
         let attrs = &mut *command.attrs;
         match method {
-            (o::DEVICE, ioctl::device::GET_CONTEXT) => self.get_context(file, attrs),
+            (o::DEVICE, ioctl::device::GET_CONTEXT) => self.get_context(file, &device, attrs),
             (o::DEVICE, ioctl::device::INVOKE_WRITE) => self.invoke_write(file, attrs),
             (o::DEVICE, ioctl::device::QUERY_PORT) => query_port(&device, attrs),
             (o::DEVICE, ioctl::device::QUERY_GID_TABLE) => query_gids(&device, attrs),
+            (o::DEVICE, ioctl::device::QUERY_GID_ENTRY) => query_gid(&device, attrs),
             (o::CQ, ioctl::cq::CREATE) => self.create_cq(file, &device, attrs),
             (o::SRQ, ioctl::srq::CREATE) => self.create_srq(file, &device, attrs),
             (o::QP, ioctl::qp::CREATE) => self.create_qp(file, &device, attrs),
@@ -47,6 +48,8 @@ impl World {
                 })?;
                 Answers(attrs).put_fd(ioctl::async_event::alloc::FD_HANDLE, fd)
             }
+            (o::MR, ioctl::mr::REG_DMABUF) if device.has_dmabuf => self.reg_dmabuf(file, attrs),
+            (o::MR, ioctl::mr::REG_DMABUF) => Err(libc::EPROTONOSUPPORT),
             // The handle is attribute 0 and the answer 1, whatever is destroyed.
             (o::PD | o::MR | o::AH | o::CQ | o::SRQ | o::QP | o::XRCD, _) => {
                 self.destroy(file, command.object, attrs)
@@ -65,11 +68,16 @@ impl World {
         )
     }
 
-    fn get_context(&mut self, file: FileId, attrs: &mut [Attr<'_>]) -> Outcome {
+    fn get_context(
+        &mut self,
+        file: FileId,
+        device: &TwinDevice,
+        attrs: &mut [Attr<'_>],
+    ) -> Outcome {
         use ioctl::device::get_context as attr;
         let mut answers = Answers(attrs);
-        answers.put(attr::NUM_COMP_VECTORS, &1u32)?;
-        answers.put(attr::CORE_SUPPORT, &1u64)?;
+        answers.put(attr::NUM_COMP_VECTORS, &device.completion_vectors)?;
+        answers.put(attr::CORE_SUPPORT, &device.core_support)?;
         if let Kind::Uverbs { has_context, .. } = self.files.kind_mut(file) {
             *has_context = true;
         }
@@ -86,6 +94,7 @@ impl World {
         match C(number as u32) {
             C::ALLOC_PD => self.alloc_pd(file, &mut answer),
             C::REG_MR => self.reg_mr(file, parse(&request)?, &mut answer),
+            C::REREG_MR => self.rereg_mr(file, &parse(&request)?, &mut answer),
             C::CREATE_COMP_CHANNEL => {
                 let (_, fd) = self.open_file(Kind::Completions(Default::default()))?;
                 use std::os::fd::IntoRawFd;
@@ -100,9 +109,20 @@ impl World {
                 Answers(attrs).put(ioctl::UHW_OUT, &number)
             }
             C::OPEN_XRCD => self.open_xrcd(file, &parse(&request)?, &mut answer),
+            C::RESIZE_CQ => {
+                let driver = self.resize_cq(file, &parse(&request)?, &mut answer)?;
+                Answers(attrs).put(ioctl::UHW_OUT, &driver)
+            }
+            C(extended) if extended == MODIFY_CQ_EX => self.modify_cq(file, &parse(&request)?),
             C::MODIFY_SRQ => {
-                Inputs(attrs).typed::<rxe::ModifySrqCmd>(ioctl::UHW_IN)?;
-                self.modify_srq(file, &parse(&request)?)
+                let request: uverbs::ModifySrq = parse(&request)?;
+                if request.attr_mask == uverbs::SrqAttrMask::LIMIT.bits() {
+                    Inputs(attrs).typed::<rxe::ModifySrqCmd>(ioctl::UHW_IN)?;
+                }
+                match self.modify_srq(file, &request)? {
+                    Some(info) => Answers(attrs).put(ioctl::UHW_IN, &info),
+                    None => Ok(()),
+                }
             }
             C::QUERY_SRQ => self.query_srq(file, &parse(&request)?, &mut answer),
             C::ATTACH_MCAST => self.attach(file, &parse(&request)?),
@@ -114,6 +134,12 @@ impl World {
                 answer.put(&uverbs::ExQueryDeviceResp {
                     base: device.attributes(),
                     device_cap_flags_ex: device.capabilities.bits(),
+                    odp_caps: device.paging(),
+                    cq_moderation_caps: uverbs::CqModerationCaps {
+                        max_cq_moderation_count: device.moderation.0,
+                        max_cq_moderation_period: device.moderation.1,
+                        reserved: 0,
+                    },
                     ..FromZeros::new_zeroed()
                 })
             }
@@ -128,33 +154,6 @@ impl World {
     fn alloc_pd(&mut self, file: FileId, answer: &mut Answer) -> Outcome {
         let pd_handle = self.objects.insert(file, Object::Pd);
         answer.put(&uverbs::AllocPdResp { pd_handle })
-    }
-
-    fn reg_mr(&mut self, file: FileId, request: uverbs::RegMr, answer: &mut Answer) -> Outcome {
-        let pd = (file, request.pd_handle);
-        self.objects.check_pd(pd)?;
-        let remote_write = request.access_flags & (2 | 8) != 0;
-        let local_write = request.access_flags & 1 != 0;
-        if request.length == 0 || remote_write && !local_write {
-            return Err(libc::EINVAL);
-        }
-        let key = self.objects.next_number();
-        let mr_handle = self.objects.insert(
-            file,
-            Object::Mr(Mr {
-                pd,
-                start: request.start,
-                length: request.length,
-                key,
-                access: request.access_flags,
-                pages: self.memory.containing(request.start),
-            }),
-        );
-        answer.put(&uverbs::RegMrResp {
-            mr_handle,
-            lkey: key,
-            rkey: key,
-        })
     }
 
     fn create_ah(
@@ -257,6 +256,8 @@ impl World {
 
 const QUERY_DEVICE_EX: u32 = uverbs::ExCommand::QUERY_DEVICE.0 | uverbs::CMD_FLAG_EXTENDED;
 
+const MODIFY_CQ_EX: u32 = uverbs::ExCommand::MODIFY_CQ.0 | uverbs::CMD_FLAG_EXTENDED;
+
 /// The bytes of an answer to a write command.
 pub(super) struct Answer(Vec<u8>);
 
@@ -297,6 +298,9 @@ fn query_port(device: &TwinDevice, attrs: &mut [Attr<'_>]) -> Outcome {
         max_mtu: 5,
         active_mtu: 3,
         link_layer: 2,
+        phys_state: 5,
+        active_width: 2,
+        active_speed: 1,
         ..FromZeros::new_zeroed()
     };
     Answers(attrs).put(
@@ -317,4 +321,21 @@ fn query_gids(device: &TwinDevice, attrs: &mut [Attr<'_>]) -> Outcome {
     let mut answers = Answers(attrs);
     answers.put(attr::RESP_ENTRIES, entries.as_slice())?;
     answers.put(attr::RESP_NUM_ENTRIES, &(entries.len() as u64))
+}
+
+fn query_gid(device: &TwinDevice, attrs: &mut [Attr<'_>]) -> Outcome {
+    use ioctl::device::query_gid_entry as attr;
+    let inputs = Inputs(attrs);
+    let (port, index): (u64, u64) = (inputs.typed(attr::PORT)?, inputs.typed(attr::GID_INDEX)?);
+    inputs.typed::<u32>(attr::FLAGS)?;
+    let in_table = index < u64::from(device.gid_table_length);
+    if !(1..=u64::from(device.ports)).contains(&port) || !in_table {
+        return Err(libc::EINVAL);
+    }
+    let gids = device.gids();
+    let found = gids
+        .iter()
+        .find(|entry| u64::from(entry.gid_index) == index);
+    let entry = found.ok_or(libc::ENODATA)?;
+    Answers(attrs).put(attr::RESP_ENTRY, entry)
 }

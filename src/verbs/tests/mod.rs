@@ -2,7 +2,9 @@
 
 mod async_events;
 mod datagrams;
+mod depths;
 mod lifetimes;
+mod memory;
 mod refusals;
 mod requests;
 mod shared_queues;

@@ -110,7 +110,7 @@ fn contradictions_are_found_before_the_kernel_is_asked() {
         ("rxe1", pd.create_qp(&attr().recv_cq(&foreign_cq)).map(drop)),
         (
             "max_send_wr",
-            pd.create_qp(&attr().max_send_wr(0)).map(drop),
+            pd.create_qp(&attr().max_send_wr(1 << 21)).map(drop),
         ),
         (
             "max_recv_wr",

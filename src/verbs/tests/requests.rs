@@ -53,6 +53,7 @@ fn immediate_data_arrives_as_it_was_posted() {
         .collect();
     assert_eq!(results[0].immediate(), Some(0x0102_0304));
     assert_eq!(results[1].immediate(), Some(0xdead_beef));
+    assert_eq!(results[0].immediate_bytes(), Some([1, 2, 3, 4]));
     assert_eq!(results[1].opcode(), Opcode::ReceiveWriteImmediate);
     assert_eq!(other.buffer.read_vec(100, 3).unwrap(), b"abc");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{ALL, End, context, ends};
 use crate::device::{Context, Gid};
 use crate::error::{ErrorKind, Result};
-use crate::fastpath::{PostError, QpType};
+use crate::fastpath::{PostError, QpFlags, QpType};
 use crate::sys::twin::{ADDRESS, Twin, TwinDevice};
 use crate::verbs::{Access, Path, QpAttr, QpModify, QpState, SrqAttr};
 
@@ -172,4 +172,59 @@ fn an_unreliable_connection_carries_messages() -> Result<()> {
     assert_eq!(other.completion().result()?.byte_len(), 5);
     assert_eq!(other.buffer.read_vec(0, 5)?, b"maybe");
     Ok(())
+}
+
+/// Queue pairs without the one or the other queue, and one that only lends its memory.
+#[test]
+fn a_queue_that_is_not_wanted_is_not_made() {
+    let twin = Twin::new();
+    let (mut near, mut far) = ends(&twin);
+    let mappings = twin.census().mappings;
+    let attr = QpAttr::new(&far.pd).recv_cq(&far.cq).max_send_wr(0);
+    let receiver = far.pd.create_qp(&attr).unwrap();
+    let attr = QpAttr::new(&near.pd).send_cq(&near.cq).max_recv_wr(0);
+    let sender = near.pd.create_qp(&attr.max_inline_data(8)).unwrap();
+    assert_eq!(twin.census().mappings, mappings + 2, "one for each");
+    let granted = receiver.capabilities();
+    assert_eq!((granted.max_send_wr, granted.max_send_sge), (0, 0));
+    let granted = sender.capabilities();
+    assert_eq!((granted.max_recv_wr, granted.max_recv_sge), (0, 0));
+    (near.qp, far.qp) = (sender, receiver);
+    near.raise(&far, QpState::Rts).unwrap();
+    far.raise(&near, QpState::Rts).unwrap();
+    far.post_receive(5, 16);
+    near.send(6, b"x").unwrap();
+    assert_eq!(
+        (near.completion().wr_id(), far.completion().wr_id()),
+        (6, 5)
+    );
+    assert_eq!(far.send(7, b""), Err(PostError::NoQueue));
+    assert_eq!(far.qp.send_half().depth(), 0);
+    let refused = near.qp.recv_half().post(8, &[]);
+    assert_eq!(refused, Err(PostError::NoQueue));
+
+    // It needs a completion queue all the same, and no more than one.
+    let attr = QpAttr::new(&far.pd).max_send_wr(0).max_recv_wr(0);
+    let error = far.pd.create_qp(&attr).unwrap_err();
+    assert!(error.to_string().contains("completion queue"), "{error}");
+    far.qp = far.pd.create_qp(&attr.send_cq(&far.cq)).unwrap();
+    drop((near, far));
+    twin.assert_clean();
+}
+
+#[test]
+fn what_is_special_and_not_there_is_named() {
+    let twin = Twin::new();
+    let pd = context(&twin).alloc_pd().unwrap();
+    let cq = pd.context().completion_queue(4).build().unwrap();
+    let attr = QpAttr::new(&pd).send_cq(&cq).recv_cq(&cq);
+    pd.create_qp(&attr.clone().flags(QpFlags::empty())).unwrap();
+    twin.forget_calls();
+    let flags = QpFlags::BLOCK_SELF_MCAST_LB | QpFlags::CVLAN_STRIPPING;
+    let error = pd.create_qp(&attr.flags(flags)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotSupported, "{error}");
+    for name in ["BLOCK_SELF_MCAST_LB", "CVLAN_STRIPPING"] {
+        assert!(error.to_string().contains(name), "{error}");
+    }
+    assert_eq!(twin.calls(), [], "the kernel was asked");
 }

@@ -1,11 +1,12 @@
 //! Asynchronous events, and whom they are about.
 
 use std::io;
+use std::net::IpAddr;
 use std::process::Command;
 
 use rdmacm::{
-    Access, AsyncEvent, AsyncEvents, Buffer, CompletionStatus, Cq, ErrorKind, Pd, Qp, QpAttr,
-    QpModify, QpState, Result, Srq,
+    Access, AsyncEvent, AsyncEvents, Buffer, CompletionStatus, Cq, ErrorKind, GidEntry, Pd,
+    PortState, Qp, QpAttr, QpModify, QpState, Result, Srq,
 };
 
 use super::shared_queues::{Line, SIZE};
@@ -23,6 +24,7 @@ pub fn tests() -> Vec<Test> {
         the_last_receive_names_its_queue_pair,
         a_forbidden_access_names_its_queue_pair,
         a_port_goes_down_and_comes_back,
+        an_address_comes_and_goes,
         a_later_stream_has_the_events_of_later_queues,
     ]
 }
@@ -169,6 +171,8 @@ fn a_port_goes_down_and_comes_back() -> TestResult {
         for events in &streams {
             assert_eq!(next_of_port(events)?, expected);
         }
+        let is_active = context.port(1)?.state == PortState::Active;
+        assert_eq!(is_active, state == "up");
     }
     drop((streams, context));
     Ok(Outcome::Pass)
@@ -185,11 +189,48 @@ fn next_of_port(events: &AsyncEvents) -> Result<AsyncEvent> {
 }
 
 fn set_link(interface: &str, state: &str) -> io::Result<()> {
-    let arguments = ["link", "set", interface, state];
+    ip(&["link", "set", interface, state])
+}
+
+fn ip(arguments: &[&str]) -> io::Result<()> {
     let status = Command::new("ip").args(arguments).status()?;
     match status.success() {
         true => Ok(()),
         false => Err(io::Error::other(format!("ip {arguments:?}: {status}"))),
+    }
+}
+
+/// A GID for each address, in a place that it keeps.
+fn an_address_comes_and_goes() -> TestResult {
+    const PLACE: &str = "10.20.0.77/24";
+    let address: IpAddr = [10, 20, 0, 77].into();
+    let second = SecondDevice::add()?;
+    let context = second.open()?;
+    let events = context.async_events()?;
+    let find = || -> Result<Option<GidEntry>> {
+        let table = context.gids()?;
+        Ok(table.into_iter().find(|entry| entry.gid.to_ip() == address))
+    };
+    assert_eq!(find()?, None);
+    ip(&["addr", "add", PLACE, "dev", SecondDevice::INTERFACE])?;
+    await_gid_change(&events, || Ok(find()?.is_some()))?;
+    let entry = find()?.expect("it was there just now");
+    assert_eq!(context.gid(entry.port, entry.index)?, Some(entry));
+    ip(&["addr", "del", PLACE, "dev", SecondDevice::INTERFACE])?;
+    await_gid_change(&events, || Ok(find()?.is_none()))?;
+    assert_eq!(context.gid(entry.port, entry.index)?, None);
+    drop((events, context));
+    Ok(Outcome::Pass)
+}
+
+/// Reads events about the GIDs until something is so.
+fn await_gid_change(events: &AsyncEvents, is_so: impl Fn() -> Result<bool>) -> Result<()> {
+    loop {
+        let event = events.next_event(Some(PATIENCE))?;
+        assert_eq!(event, AsyncEvent::GidChange { port: 1 });
+        if is_so()? {
+            return Ok(());
+        }
     }
 }
 

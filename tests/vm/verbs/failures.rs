@@ -39,7 +39,7 @@ pub struct Ends {
     pub memory: Buffer,
 }
 
-pub const ALL: Access = Access::all();
+pub const ALL: Access = crate::pair::ANY_ACCESS;
 pub const LENGTH: usize = 64;
 
 impl Ends {

@@ -1,11 +1,11 @@
 //! What queue pairs say of themselves, and of types that a device does not have.
 
-use rdmacm::{ErrorKind, Opcode, QpAttr, QpState, QpType};
+use rdmacm::{ErrorKind, Opcode, PostError, QpAttr, QpFlags, QpModify, QpState, QpType};
 
 use super::{QKEY, connect, datagram_qp, next_success, own_path, queue};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
-use crate::pair::assert_holds;
+use crate::pair::{ANY_ACCESS, assert_holds};
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -14,6 +14,8 @@ pub fn tests() -> Vec<Test> {
         a_datagram_queue_pair_tells_its_key,
         an_unreliable_connection_carries_messages,
         xrc_is_said_to_be_missing,
+        a_queue_that_is_not_wanted_is_not_made,
+        what_is_special_and_not_there_is_named,
     ]
 }
 
@@ -83,5 +85,67 @@ fn xrc_is_said_to_be_missing() -> TestResult {
     let attr = QpAttr::new(&pd).qp_type(QpType::XrcSend).send_cq(&cq);
     let error = pd.create_qp(&attr).expect_err("rxe has no XRC");
     assert_eq!(error.kind(), ErrorKind::NotSupported, "{error}");
+    Ok(Outcome::Pass)
+}
+
+/// Queue pairs without the one or the other queue, of each type; and one that has neither, whose
+/// memory peers write to.
+fn a_queue_that_is_not_wanted_is_not_made() -> TestResult {
+    let pd = environment::context().alloc_pd()?;
+    let path = own_path(pd.context())?;
+    let inbox = pd.alloc(64, ANY_ACCESS)?;
+    for qp_type in [QpType::Rc, QpType::Uc] {
+        let (mut near_cq, mut far_cq) = (queue(pd.context(), 16)?, queue(pd.context(), 16)?);
+        let attr = QpAttr::new(&pd).qp_type(qp_type);
+        let sends = attr.clone().send_cq(&near_cq).max_recv_wr(0);
+        let receives = attr.clone().recv_cq(&far_cq).max_send_wr(0);
+        let mut near = pd.create_qp(&sends.max_inline_data(16))?;
+        let mut far = pd.create_qp(&receives)?;
+        connect(&near, &far, path)?;
+        connect(&far, &near, path)?;
+        far.recv_half().post(1, &[inbox.slice(..)?])?;
+        let mut batch = near.send_half().batch();
+        batch.send(2).signaled().inline(b"one way")?;
+        batch.submit()?;
+        assert_eq!(next_success(&mut near_cq)?.wr_id(), 2);
+        assert_eq!(next_success(&mut far_cq)?.wr_id(), 1);
+        assert_holds(&inbox, 0, b"one way");
+        let refused = near.recv_half().post(3, &[]);
+        assert_eq!(refused, Err(PostError::NoQueue));
+        let mut batch = far.send_half().batch();
+        assert_eq!(batch.send(4).inline(b""), Err(PostError::NoQueue));
+        drop(batch);
+        far.modify(&QpModify::to(QpState::Error))?;
+        near.modify(&QpModify::to(QpState::Error))?;
+
+        let neither = attr.recv_cq(&far_cq).max_send_wr(0).max_recv_wr(0);
+        let lender = pd.create_qp(&neither)?;
+        let sends = QpAttr::new(&pd).qp_type(qp_type).send_cq(&near_cq);
+        let mut near = pd.create_qp(&sends.max_recv_wr(0).max_inline_data(16))?;
+        connect(&near, &lender, path)?;
+        connect(&lender, &near, path)?;
+        let mut batch = near.send_half().batch();
+        let write = batch.write(5, inbox.remote().at(32)).signaled();
+        write.inline(b"written")?;
+        batch.submit()?;
+        assert_eq!(next_success(&mut near_cq)?.wr_id(), 5);
+        if qp_type == QpType::Rc {
+            assert_holds(&inbox, 32, b"written");
+        }
+    }
+    Ok(Outcome::Pass)
+}
+
+fn what_is_special_and_not_there_is_named() -> TestResult {
+    let pd = environment::context().alloc_pd()?;
+    let cq = queue(pd.context(), 4)?;
+    let attr = QpAttr::new(&pd)
+        .qp_type(QpType::Ud)
+        .send_cq(&cq)
+        .recv_cq(&cq);
+    let error = pd.create_qp(&attr.flags(QpFlags::BLOCK_SELF_MCAST_LB));
+    let error = error.expect_err("rxe has no such queue pairs");
+    assert_eq!(error.kind(), ErrorKind::NotSupported, "{error}");
+    assert!(error.to_string().contains("BLOCK_SELF_MCAST_LB"), "{error}");
     Ok(Outcome::Pass)
 }

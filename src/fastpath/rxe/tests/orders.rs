@@ -75,7 +75,8 @@ impl Ring {
         });
         let values = values.collect();
         if count > 0 {
-            cursor.give_back(count, &self.consumer);
+            cursor.skip(count);
+            cursor.give_back(&self.consumer);
         }
         values
     }

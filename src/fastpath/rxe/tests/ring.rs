@@ -129,11 +129,20 @@ proptest! {
                 }
                 continue;
             };
+            prop_assert_eq!(consumer.full(), model.len());
             let mut drained = Vec::new();
-            let count = drain(&mut consumer, limit, |index, slot| {
-                assert_eq!(index, drained.len());
-                drained.push(read(slot));
-            });
+            let count = if number % 2 == 0 {
+                drain(&mut consumer, limit, |index, slot| {
+                    assert_eq!(index, drained.len());
+                    drained.push(read(slot));
+                })
+            } else {
+                let end = consumer.produced();
+                let one_by_one = std::iter::from_fn(|| consumer.next_before(end));
+                drained.extend(one_by_one.take(limit).map(read));
+                consumer.give_back();
+                drained.len()
+            };
             prop_assert_eq!(count, limit.min(model.len()));
             prop_assert_eq!(drained, model.drain(..count).collect::<Vec<u64>>());
         }
