@@ -42,6 +42,12 @@ fn mark(name: &str) {
     unsafe { libc::write(-1, name.as_ptr().cast(), name.len()) };
 }
 
+/// What the call returns, or what it leaves with.
+#[inline(always)]
+fn within<T>(call: impl FnOnce() -> T) -> T {
+    call()
+}
+
 /// Functions that make a call with a mark on both sides. Each stands for itself, with the arguments
 /// that a program has at run time.
 macro_rules! marked {
@@ -49,7 +55,7 @@ macro_rules! marked {
         #[inline(never)]
         fn $function($($arg: $type),*) -> $result {
             mark($name);
-            let result = (move || $call)();
+            let result = within(move || $call);
             mark("");
             // Or the last mark would be made behind the end of the function.
             compiler_fence(Ordering::SeqCst);

@@ -222,8 +222,7 @@ impl Consumer {
         let first = self.cursor.next();
         let up_to_the_end = (self.ring.mask - first) as usize + 1;
         let straight = count.min(up_to_the_end);
-        self.ring
-            .each(first, straight, |number, slot| take(number, slot));
+        self.ring.each(first, straight, &mut take);
         if straight < count {
             let rest = count - straight;
             self.ring

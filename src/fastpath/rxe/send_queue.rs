@@ -93,8 +93,8 @@ impl SendQueue {
     }
 
     /// Writes the segments of the next request into its slot, ahead of the rest. In a function of its
-    /// own: their loop would cost requests of one segment, which have none.
-    #[inline(never)]
+    /// own, and apart: their loop would cost requests of one segment, which need none.
+    #[cold]
     fn place(&mut self, segments: &[Segment]) -> Result<rxe::DmaInfo, PostError> {
         let Some(slot) = self.ring.free_slot() else {
             return Err(self.full());
