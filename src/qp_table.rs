@@ -5,11 +5,14 @@
 //! before it releases itself, whether the program destroys it, drops it or unwinds. Program code
 //! holds handles that stop working when the entry goes.
 //!
+//! The same goes for what the kernel wants out of the way of a queue pair: multicast groups are left,
+//! and memory windows that are open through it are destroyed before it.
+//!
 //! An entry keeps what the kernel needs longer than the queue pair: completion queues and
 //! protection domain (as parents of the kernel object), and the queue memory.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rdmacm_kernel_abi::uverbs;
 
@@ -37,6 +40,9 @@ pub(crate) struct QpEntry {
     /// The multicast groups that the queue pair is attached to. The kernel refuses to destroy it
     /// before it is detached from all.
     groups: Mutex<Vec<Group>>,
+    /// The memory windows that may be open to the peer. The kernel would wait for them for most of a
+    /// minute before it destroys the queue pair, and fail.
+    windows: Mutex<Vec<Weak<KernelObject>>>,
     _memory: Vec<Arc<Mapping>>,
 }
 
@@ -62,6 +68,7 @@ impl QpEntry {
             initiator_depth: AtomicU8::new(u8::MAX),
             max_datagram: AtomicU32::new(u32::MAX),
             groups: Mutex::new(Vec::new()),
+            windows: Mutex::new(Vec::new()),
             _memory: memory,
         }
     }
@@ -197,12 +204,44 @@ impl QpEntry {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Destroys the queue pair, detached from its groups first. False when that was done before;
-    /// after an error it is there still, and perhaps detached from some groups.
+    /// Notes a memory window that is about to be bound through the queue pair, and goes with it.
+    pub(crate) fn add_window(&self, window: &Arc<KernelObject>) {
+        let mut windows = self.windows();
+        if windows.len() == windows.capacity() {
+            windows.retain(|window| window.strong_count() > 0);
+        }
+        windows.push(Arc::downgrade(window));
+    }
+
+    /// Forgets a memory window that is not open through the queue pair any more.
+    pub(crate) fn remove_window(&self, window: &Arc<KernelObject>) {
+        self.windows()
+            .retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(window)));
+    }
+
+    fn destroy_windows(&self) -> Result<()> {
+        let mut windows = self.windows();
+        while let Some(window) = windows.last() {
+            if let Some(window) = window.upgrade() {
+                window.destroy()?;
+            }
+            windows.pop();
+        }
+        Ok(())
+    }
+
+    fn windows(&self) -> MutexGuard<'_, Vec<Weak<KernelObject>>> {
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Destroys the queue pair, detached from its groups first and after the memory windows that were
+    /// bound through it. False when that was done before; after an error it is there still, and
+    /// perhaps detached from some groups.
     pub(crate) fn destroy(&self) -> Result<bool> {
         // Held to the end, so that no group is added meanwhile.
         let mut groups = self.groups();
         self.detach_from_all(&mut groups);
+        self.destroy_windows()?;
         let destroyed = self.object.destroy().map_err(|error| match groups.len() {
             0 => error,
             count => error.because(format!(
@@ -222,6 +261,7 @@ impl Drop for QpEntry {
         let mut groups = self.groups();
         for _ in 0..2 {
             self.detach_from_all(&mut groups);
+            let _ = self.destroy_windows();
         }
     }
 }

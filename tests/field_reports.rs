@@ -15,6 +15,7 @@ const REPORTS: &[u32] = &[
     68, 69, 70, 71, 72, 73, 74, 76, 77, 78, 80, 81, 83, 84, 88, 89, 90, 91, // limits
     92, 93, 94, 95, 97, 98, // concurrency
     100, 101, 103, 104, 106, // fork and exec
+    107, 109, 110, // performance
     112, 113, 114, 115, 116, 118, 119, 120, 121, // documentation
     137, 138, 139, 140, 141, // found on our own machines
 ];

@@ -147,7 +147,15 @@ pub fn peer_data(input: &[u8]) {
     assert_eq!(connection.qp_num, raw.qp_num);
     if let Some(peer) = datagram {
         assert_eq!((peer.qp_num, peer.qkey), (raw.qp_num, raw.qkey));
-        assert_eq!(peer.path.to_kernel().grh.dgid, raw.ah_attr.grh.dgid);
+        let is_told = raw.ah_attr.is_global != 0;
+        assert_eq!(
+            peer.path.gid.0,
+            if is_told {
+                raw.ah_attr.grh.dgid
+            } else {
+                [0; 16]
+            }
+        );
     }
 
     check_outgoing(input);

@@ -14,7 +14,7 @@ use super::event::{Event, IdEvent};
 use super::id::{Stage, State};
 use super::peer_data::ConnectionData;
 use super::{CmId, Status, explain};
-use crate::device::Transport;
+use crate::device::{Context, Transport};
 use crate::error::{Error, Result};
 use crate::qp_table::QpEntry;
 use crate::verbs::{Access, QpModify, QpState};
@@ -172,7 +172,7 @@ impl CmId {
         QpModify::to(QpState::Init)
             .port(binding.port)
             .pkey_index(0)
-            .access(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC)
+            .access(peers_access(&binding.context)?)
             .apply(qp)
     }
 
@@ -217,4 +217,13 @@ pub(super) fn datagram_step(state: QpState) -> QpModify {
         QpState::Rts => step.send_psn(0),
         _ => step,
     }
+}
+
+/// All that peers may do through a queue pair, where the memory allows it.
+fn peers_access(context: &Context) -> Result<Access> {
+    let attr = context.attr()?;
+    let mut access = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+    access.set(Access::FLUSH_GLOBAL, attr.has_flush_global());
+    access.set(Access::FLUSH_PERSISTENT, attr.has_flush_persistent());
+    Ok(access)
 }

@@ -47,14 +47,14 @@ pub enum AsyncEvent {
     /// The connection could not go over to its alternate path (`IBV_EVENT_PATH_MIG_ERR`).
     PathMigrationError(QpToken),
     /// The queue pair is in ERROR and takes no more from its shared receive queue
-    /// (`IBV_EVENT_QP_LAST_WQE_REACHED`).
+    /// (`IBV_EVENT_QP_LAST_WQE_REACHED`). It may come more than once.
     LastWqeReached(QpToken),
     /// The shared receive queue failed (`IBV_EVENT_SRQ_ERR`).
     SrqError(SrqToken),
     /// Fewer receives are left than [`Srq::arm_limit`](crate::Srq::arm_limit) said
     /// (`IBV_EVENT_SRQ_LIMIT_REACHED`).
     SrqLimitReached(SrqToken),
-    /// The device failed and is gone (`IBV_EVENT_DEVICE_FATAL`).
+    /// The device failed and is gone (`IBV_EVENT_DEVICE_FATAL`). Nothing comes after it.
     DeviceFatal,
     /// The port became active (`IBV_EVENT_PORT_ACTIVE`).
     PortActive {

@@ -6,9 +6,8 @@ use rdmacm_kernel_abi::uverbs::DeviceCapFlags as Kernel;
 bitflags! {
     /// Abilities of a device. Those that this crate has no name for are kept.
     ///
-    /// They are what the driver says. rxe says `MEM_WINDOW` of windows, and does not claim ordinary
-    /// abilities that it has.
-    #[doc(alias("ibv_device_cap_flags", "IBV_DEVICE_RESIZE_MAX_WR"))]
+    /// They are what the driver says. A driver may have an ability that it does not claim.
+    #[doc(alias = "ibv_device_cap_flags")]
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub struct DeviceCaps: u64 {
         /// Send and receive queues can change their depth.

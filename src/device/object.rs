@@ -137,6 +137,11 @@ impl KernelObject {
         Err(Error::new(operation, ErrorKind::Destroyed, explanation))
     }
 
+    /// Whether it was destroyed.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        !*self.alive.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Destroys the object. False when that was done before. After an error the object is as
     /// it was. A forked child is refused: its objects are copies of the parent's.
     pub(crate) fn destroy(&self) -> Result<bool> {

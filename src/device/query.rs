@@ -193,7 +193,7 @@ impl DeviceAttr {
     }
 
     /// Whether the device has flushes that make what was written visible
-    /// ([`FlushPlacement::GLOBAL`](crate::FlushPlacement::GLOBAL)). rxe has them with Linux 6.2 and
+    /// ([`FlushPlacement::Global`](crate::FlushPlacement::Global)). rxe has them with Linux 6.2 and
     /// newer.
     #[doc(alias = "IB_UVERBS_DEVICE_FLUSH_GLOBAL")]
     pub fn has_flush_global(&self) -> bool {
@@ -201,7 +201,7 @@ impl DeviceAttr {
     }
 
     /// Whether the device has flushes that make what was written outlive a loss of power
-    /// ([`FlushPlacement::PERSISTENT`](crate::FlushPlacement::PERSISTENT)).
+    /// ([`FlushPlacement::Persistent`](crate::FlushPlacement::Persistent)).
     #[doc(alias = "IB_UVERBS_DEVICE_FLUSH_PERSISTENT")]
     pub fn has_flush_persistent(&self) -> bool {
         self.caps().contains(DeviceCaps::FLUSH_PERSISTENT)

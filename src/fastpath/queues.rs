@@ -89,11 +89,50 @@ impl RecvQueue {
     /// Posts a receive into `segments`; the kernel sees it at once.
     #[inline(always)]
     pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+        self.push(wr_id, segments)?;
+        self.publish();
+        Ok(())
+    }
+
+    /// Posts receives, and stops at the first that is refused: says how many were posted, and why
+    /// no more. The kernel sees them at the end, where the queue has an index to tell it.
+    pub(crate) fn post_list<'r>(
+        &mut self,
+        receives: impl Iterator<Item = (u64, &'r [Segment])>,
+    ) -> Result<(), (usize, PostError)> {
+        // Publishes what was pushed also when the program's iterator panics.
+        let queue = Publishing(self);
+        for (index, (wr_id, segments)) in receives.enumerate() {
+            let pushed = queue.0.push(wr_id, segments);
+            pushed.map_err(|refused| (index, refused))?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn push(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         match self {
-            Self::Rxe(queue) => queue.post(wr_id, segments),
+            Self::Rxe(queue) => queue.push(wr_id, segments),
             Self::Siw(queue) => queue.post(wr_id, segments),
             Self::Unmapped(_) => Err(PostError::QueueFull { depth: 0 }),
         }
+    }
+
+    #[inline(always)]
+    fn publish(&mut self) {
+        match self {
+            Self::Rxe(queue) => queue.publish(),
+            // Its elements go one by one.
+            Self::Siw(_) | Self::Unmapped(_) => {}
+        }
+    }
+}
+
+struct Publishing<'q>(&'q mut RecvQueue);
+
+impl Drop for Publishing<'_> {
+    fn drop(&mut self) {
+        self.0.publish();
     }
 }
 

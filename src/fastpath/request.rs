@@ -271,6 +271,11 @@ pub enum PostError {
     /// ([`DeviceAttr::has_flush_global`](crate::DeviceAttr::has_flush_global),
     /// [`DeviceAttr::has_flush_persistent`](crate::DeviceAttr::has_flush_persistent)).
     NoFlush,
+    /// The memory window was destroyed together with the queue pair that it was last bound through.
+    WindowDestroyed,
+    /// The memory window was not bound since it was made or last invalidated: there is nothing to
+    /// close. rxe must not be asked to, since its kernel crashes then.
+    WindowClosed,
     /// The memory window or the region was made in another protection domain than the queue pair.
     ForeignWindow,
     /// The range of a memory window has no bytes, or reaches beyond the region.
@@ -388,6 +393,13 @@ impl fmt::Display for PostError {
             Self::NoFlush => f.write_str(
                 "the device has no flush that reaches so far; rxe has flushes with Linux 6.2 and newer",
             ),
+            Self::WindowDestroyed => f.write_str(
+                "the memory window was destroyed with the queue pair that it was bound through; \
+                 make a new one",
+            ),
+            Self::WindowClosed => f.write_str(
+                "the memory window was not bound since it was made or last invalidated",
+            ),
             Self::ForeignWindow => f.write_str(
                 "the memory window or its region is of another protection domain than the queue \
                  pair",
@@ -445,7 +457,7 @@ impl From<PostError> for Error {
         let kind = match error {
             PostError::QueueFull { .. } => ErrorKind::QueueFull,
             PostError::NoReads | PostError::NotConnected => ErrorKind::InvalidState,
-            PostError::Destroyed => ErrorKind::Destroyed,
+            PostError::Destroyed | PostError::WindowDestroyed => ErrorKind::Destroyed,
             PostError::Disconnected => ErrorKind::Disconnected,
             PostError::Inherited => ErrorKind::PermissionDenied,
             PostError::NoAtomicWrite | PostError::NoFlush | PostError::NotOnDevice { .. } => {
@@ -468,6 +480,7 @@ impl From<PostError> for Error {
             | PostError::ForeignWindow
             | PostError::WindowRange { .. }
             | PostError::NoWindowsInRegion
+            | PostError::WindowClosed
             | PostError::WindowAccess
             | PostError::WindowOfType1
             | PostError::WindowOfType2

@@ -34,12 +34,12 @@ bitflags! {
         /// It consists of huge pages. rxe refuses that, and treats them well without.
         const HUGETLB = AccessFlags::HUGETLB.bits();
         /// Peers may flush what they wrote until it can be seen
-        /// ([`FlushPlacement::GLOBAL`](crate::FlushPlacement::GLOBAL)). For devices that
+        /// ([`FlushPlacement::Global`](crate::FlushPlacement::Global)). For devices that
         /// [have](crate::DeviceAttr::has_flush_global) such flushes.
         #[doc(alias = "IBV_ACCESS_FLUSH_GLOBAL")]
         const FLUSH_GLOBAL = AccessFlags::FLUSH_GLOBAL.bits();
         /// Peers may flush what they wrote until it outlives a loss of power
-        /// ([`FlushPlacement::PERSISTENT`](crate::FlushPlacement::PERSISTENT)). For persistent
+        /// ([`FlushPlacement::Persistent`](crate::FlushPlacement::Persistent)). For persistent
         /// memory, and devices that [have](crate::DeviceAttr::has_flush_persistent) such flushes.
         #[doc(alias = "IBV_ACCESS_FLUSH_PERSISTENT")]
         const FLUSH_PERSISTENT = AccessFlags::FLUSH_PERSISTENT.bits();

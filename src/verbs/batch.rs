@@ -49,8 +49,9 @@ impl<'q> Batch<'q> {
 
     /// A message that also closes a memory window of the peer's, of type 2, by its key. The peer's
     /// completion says which ([`Success::invalidated`](crate::Success::invalidated)); what comes
-    /// after it cannot use the window. A key that is no such window's ends the connection with an
-    /// error.
+    /// after it cannot use the window. A key that is no such window's fails the peer's receive
+    /// ([`CompletionStatus::RemoteInvalidRequest`](crate::CompletionStatus::RemoteInvalidRequest)), and
+    /// ends the connection.
     #[doc(alias("ibv_wr_send_inv", "IBV_WR_SEND_WITH_INV"))]
     #[inline]
     pub fn send_invalidate(&mut self, wr_id: u64, rkey: u32) -> RequestBuilder<'_, 'q> {

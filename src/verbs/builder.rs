@@ -4,6 +4,7 @@
 //! have.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::{Access, Batch, Data, Mr, Mw, MwType};
 use crate::device::DeviceAttr;
@@ -392,9 +393,10 @@ impl<'b, 'q, 'w> BindBuilder<'b, 'q, 'w> {
     /// A full queue, a queue pair that is neither RC nor UC. [`PostError::ForeignWindow`] where
     /// window, region and queue pair are not of one protection domain, [`PostError::WindowRange`] for
     /// a range that is empty or not in the region, [`PostError::NoWindowsInRegion`] for one without
-    /// `MW_BIND`, [`PostError::WindowAccess`], [`PostError::WindowOfType1`] where the last byte of
+    /// `MW_BIND`, [`PostError::WindowAccess`], [`PostError::WindowDestroyed`], [`PostError::WindowOfType1`] where the last byte of
     /// the key was chosen for such a window. The batch stays as it was, and the window has its key
     /// still.
+    #[doc(alias = "ibv_inc_rkey")]
     #[inline]
     pub fn to(
         self,
@@ -423,16 +425,23 @@ impl<'b, 'q, 'w> BindBuilder<'b, 'q, 'w> {
 
     fn check_domain(&self, region: Option<&Mr>) -> Result<(), PostError> {
         let pd = &self.request.batch.half.pd;
-        match self.window.pd() == pd && region.is_none_or(|region| region.pd() == pd) {
-            true => Ok(()),
+        match region.is_none_or(|region| region.pd() == pd) {
+            true => self.window.check(pd),
             false => Err(PostError::ForeignWindow),
         }
     }
 
-    fn push(mut self, bind: WindowBind, region: Option<&Mr>) -> Result<RemoteAddress, PostError> {
-        self.request.operation = Operation::BindWindow(bind);
-        self.request.push(Payload::Segments(&[]))?;
-        self.window.note(&bind, region);
+    fn push(self, bind: WindowBind, region: Option<&Mr>) -> Result<RemoteAddress, PostError> {
+        let Self {
+            mut request,
+            window,
+            ..
+        } = self;
+        request.operation = Operation::BindWindow(bind);
+        let through = Arc::clone(&request.batch.half.entry);
+        window.post(&bind, region, &through, || {
+            request.push(Payload::Segments(&[]))
+        })?;
         Ok(RemoteAddress {
             address: bind.address,
             rkey: bind.new_rkey,
@@ -456,15 +465,16 @@ impl InvalidateBuilder<'_, '_, '_> {
     /// # Errors
     ///
     /// A full queue, a queue pair that is not RC; [`PostError::WindowOfType1`] for such a window,
-    /// [`PostError::ForeignWindow`] for one of another protection domain. The batch stays as it was.
+    /// [`PostError::ForeignWindow`] for one of another protection domain, [`PostError::WindowDestroyed`],
+    /// and [`PostError::WindowClosed`] for one that was not bound since it was made or invalidated.
+    /// The batch stays as it was.
     #[inline]
     pub fn add(self) -> Result<(), PostError> {
         if self.window.mw_type() == MwType::One {
             return Err(PostError::WindowOfType1);
         }
-        if *self.window.pd() != self.request.batch.half.pd {
-            return Err(PostError::ForeignWindow);
-        }
-        self.request.push(Payload::Segments(&[]))
+        let Self { request, window } = self;
+        window.check(&request.batch.half.pd)?;
+        window.invalidate(|| request.push(Payload::Segments(&[])))
     }
 }

@@ -1,7 +1,8 @@
 //! Memory windows: parts of a region that peers may use for a while.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use rdmacm_kernel_abi::uverbs;
 
@@ -10,6 +11,7 @@ use super::{Access, Mr, Pd};
 use crate::device::{KernelObject, ObjectKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{PostError, WindowBind};
+use crate::qp_table::QpEntry;
 
 /// The type of a memory window: who chooses its keys, and who can close it.
 #[doc(alias = "ibv_mw_type")]
@@ -28,10 +30,16 @@ pub enum MwType {
 /// A memory window: a key of its own for a range of a region. Opening and closing it is a request,
 /// much cheaper than registering memory.
 ///
+/// rxe does not keep peers to the range: whoever has the key reaches the whole region, in the ways that
+/// the window allows.
+///
 /// A new window is closed. [`Batch::bind_window`](crate::Batch::bind_window) opens it; then it is
 /// closed again before the next bind, where it is of type 2, by
 /// [`Batch::invalidate`](crate::Batch::invalidate) or the peer's
 /// [`Batch::send_invalidate`](crate::Batch::send_invalidate).
+///
+/// A queue pair that is destroyed takes the windows of type 2 with it that were last bound through it.
+/// In C they have to go first, or destroying the queue pair blocks for a minute and fails.
 ///
 /// The window keeps the regions of its last two binds: a [`Buffer`](crate::Buffer) or [`Mr`] that is
 /// dropped meanwhile stays registered until the window goes, or is bound to others.
@@ -56,13 +64,16 @@ pub enum MwType {
 #[doc(alias = "ibv_mw")]
 #[derive(Debug)]
 pub struct Mw {
-    // Before the region: the kernel takes that back only after the windows bound to it.
-    object: KernelObject,
+    object: Arc<KernelObject>,
     mw_type: MwType,
     pd: Pd,
     rkey: u32,
     /// What the last bind was to and what the one before, which the kernel may not have undone yet.
     bound_to: [Option<Arc<Registration>>; 2],
+    /// What it was last bound through, where it is of type 2.
+    bound_through: Weak<QpEntry>,
+    /// Whether it was bound and not invalidated since, by what this process posted.
+    is_open: AtomicBool,
 }
 
 impl Pd {
@@ -101,12 +112,22 @@ impl Pd {
         let kind = ObjectKind::MemoryWindow;
         let object = KernelObject::new(kind, context, response.mw_handle, self.parents());
         Ok(Mw {
-            object,
+            object: Arc::new(object),
             mw_type,
             pd: self.clone(),
             rkey: response.rkey,
             bound_to: [None, None],
+            bound_through: Weak::new(),
+            is_open: AtomicBool::new(false),
         })
+    }
+}
+
+impl Drop for Mw {
+    fn drop(&mut self) {
+        // Before the regions are let go, which the kernel takes back only after the windows that are
+        // bound to them. A queue pair that is being destroyed may hold the object a moment longer.
+        let _ = self.object.destroy();
     }
 }
 
@@ -124,7 +145,7 @@ impl Mw {
 
     /// Says which key the window has, where its last bind was not carried out: the batch was
     /// dropped, or the request failed. A request names the window by its key, and fails where it has
-    /// another.
+    /// another. The window counts as closed then.
     ///
     /// # Errors
     ///
@@ -139,6 +160,7 @@ impl Mw {
             return Err(Error::invalid("set_rkey", text));
         }
         self.rkey = rkey;
+        *self.is_open.get_mut() = false;
         Ok(())
     }
 
@@ -150,10 +172,6 @@ impl Mw {
     #[doc(alias = "ibv_dealloc_mw")]
     pub fn dealloc(self) -> Result<()> {
         self.object.destroy().map(drop)
-    }
-
-    pub(super) fn pd(&self) -> &Pd {
-        &self.pd
     }
 
     /// The request that opens the window, with a last byte of the program's or the next one.
@@ -198,14 +216,61 @@ impl Mw {
         })
     }
 
-    /// Notes that a bind was put in the queue.
-    pub(super) fn note(&mut self, bind: &WindowBind, region: Option<&Mr>) {
+    /// Puts a bind in the queue by `push`, and notes it.
+    pub(super) fn post(
+        &mut self,
+        bind: &WindowBind,
+        region: Option<&Mr>,
+        through: &Arc<QpEntry>,
+        push: impl FnOnce() -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        let moves = self.mw_type == MwType::Two
+            && !std::ptr::eq(self.bound_through.as_ptr(), Arc::as_ptr(through));
+        if moves {
+            through.add_window(&self.object);
+        }
+        if let Err(refused) = push() {
+            if moves {
+                through.remove_window(&self.object);
+            }
+            return Err(refused);
+        }
+        if moves {
+            if let Some(before) = self.bound_through.upgrade() {
+                before.remove_window(&self.object);
+            }
+            self.bound_through = Arc::downgrade(through);
+        }
         self.rkey = bind.new_rkey;
+        *self.is_open.get_mut() = region.is_some();
         self.bound_to.rotate_right(1);
         self.bound_to[0] = region.map(|region| Arc::clone(region.registration()));
+        Ok(())
     }
 
-    #[doc(alias = "ibv_inc_rkey")]
+    /// Puts the request that closes a window of type 2 in the queue by `push`, and notes it.
+    pub(super) fn invalidate(
+        &self,
+        push: impl FnOnce() -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        // rxe does not look whether the window is open, and takes the whole machine down.
+        if !self.is_open.swap(false, Ordering::Relaxed) {
+            return Err(PostError::WindowClosed);
+        }
+        push().inspect_err(|_| self.is_open.store(true, Ordering::Relaxed))
+    }
+
+    /// Refuses to post to a queue pair what is not for it.
+    pub(super) fn check(&self, pd: &Pd) -> Result<(), PostError> {
+        if self.pd != *pd {
+            return Err(PostError::ForeignWindow);
+        }
+        match self.object.is_destroyed() {
+            true => Err(PostError::WindowDestroyed),
+            false => Ok(()),
+        }
+    }
+
     fn next_rkey(&self, key_byte: Option<u8>) -> Result<u32, PostError> {
         let last = match (key_byte, self.mw_type) {
             (Some(_), MwType::One) => return Err(PostError::WindowOfType1),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::{ListError, RecvRequest};
 use crate::fastpath::{PostError, QpType, RecvQueue, Segment};
 use crate::qp_table::QpEntry;
 use crate::sys::is_inherited;
@@ -43,26 +44,47 @@ impl RecvHalf {
     #[doc(alias("ibv_post_recv", "rdma_post_recv", "rdma_post_recvv"))]
     #[inline(always)]
     pub fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+        self.usable_queue()?.post(wr_id, segments)
+    }
+
+    /// Posts receives one after the other, as `ibv_post_recv` does with a list. One that cannot be
+    /// posted ends it: those before it are posted, it and those after it are not.
+    ///
+    /// ```no_run
+    /// # fn example(recv: &mut rdmacm::RecvHalf, inbox: &rdmacm::Buffer) -> rdmacm::Result<()> {
+    /// use rdmacm::RecvRequest;
+    ///
+    /// let halves = [[inbox.slice(..2048)?], [inbox.slice(2048..)?]];
+    /// recv.post_list((1..).zip(&halves).map(|(wr_id, segments)| RecvRequest { wr_id, segments }))?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`RecvHalf::post`], with the index of the receive.
+    #[doc(alias("ibv_post_recv", "bad_wr"))]
+    pub fn post_list<'r>(
+        &mut self,
+        receives: impl IntoIterator<Item = RecvRequest<'r>>,
+    ) -> Result<(), ListError> {
+        let queue = self
+            .usable_queue()
+            .map_err(|source| ListError { index: 0, source })?;
+        post_list(queue, receives)
+    }
+
+    #[inline(always)]
+    fn usable_queue(&mut self) -> Result<&mut RecvQueue, PostError> {
         if is_inherited(self.generation) {
             return Err(PostError::Inherited);
         }
         if self.entry.state() == QpEntry::DESTROYED {
             return Err(PostError::Destroyed);
         }
-        match &mut self.queue {
-            Some(queue) => queue.post(wr_id, segments),
-            None => Err(self.without_queue()),
-        }
-    }
-
-    #[cold]
-    fn without_queue(&self) -> PostError {
-        let qp_type = self.qp_type;
-        match qp_type.has_receive_queue() {
-            true if self.entry.has_srq() => PostError::SharedReceiveQueue,
-            true => PostError::NoQueue,
-            false => PostError::WrongQpType { qp_type },
-        }
+        let (qp_type, entry) = (self.qp_type, &self.entry);
+        self.queue
+            .as_mut()
+            .ok_or_else(|| without_queue(qp_type, entry.has_srq()))
     }
 
     /// Whether the queue pair was destroyed: nothing completes any more.
@@ -79,4 +101,24 @@ impl RecvHalf {
     pub fn qp_num(&self) -> u32 {
         self.entry.number()
     }
+}
+
+/// Why receives cannot be posted to a queue pair that has no queue for them.
+#[cold]
+fn without_queue(qp_type: QpType, has_srq: bool) -> PostError {
+    match qp_type.has_receive_queue() {
+        true if has_srq => PostError::SharedReceiveQueue,
+        true => PostError::NoQueue,
+        false => PostError::WrongQpType { qp_type },
+    }
+}
+
+pub(super) fn post_list<'r>(
+    queue: &mut RecvQueue,
+    receives: impl IntoIterator<Item = RecvRequest<'r>>,
+) -> Result<(), ListError> {
+    let receives = receives.into_iter();
+    queue
+        .post_list(receives.map(|receive| (receive.wr_id, receive.segments)))
+        .map_err(|(index, source)| ListError { index, source })
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::IntoBytes;
 
-use super::{Cq, Pd, Xrcd};
+use super::recv::post_list;
+use super::{Cq, ListError, Pd, RecvRequest, Xrcd};
 use crate::device::{Context, DriverPart, KernelObject, ObjectKind, SrqToken};
 use crate::error::{Error, Result};
 use crate::fastpath::{PostError, Provider, RecvQueue, Segment, SrqResize, SrqSetup};
@@ -155,6 +156,24 @@ impl Srq {
             return Err(PostError::Inherited);
         }
         self.queue.post(wr_id, segments)
+    }
+
+    /// Posts receives one after the other, as `ibv_post_srq_recv` does with a list. One that cannot be
+    /// posted ends it: those before it are posted, it and those after it are not.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Srq::post`], with the index of the receive.
+    #[doc(alias("ibv_post_srq_recv", "bad_wr"))]
+    pub fn post_list<'r>(
+        &mut self,
+        receives: impl IntoIterator<Item = RecvRequest<'r>>,
+    ) -> Result<(), ListError> {
+        if self.object.context().is_inherited() {
+            let source = PostError::Inherited;
+            return Err(ListError { index: 0, source });
+        }
+        post_list(&mut self.queue, receives)
     }
 
     /// How many receives can be outstanding.

@@ -4,6 +4,7 @@
 mod addresses;
 mod answers;
 mod connecting;
+pub mod inherited;
 pub mod machine;
 mod memory;
 mod peers_vanish;
@@ -30,6 +31,7 @@ pub fn tests() -> Vec<Test> {
         second_device::tests(),
         restricted::tests(),
         processes::tests(),
+        inherited::tests(),
         peers_vanish::tests(),
     ]
     .into_iter()

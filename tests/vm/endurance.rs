@@ -8,7 +8,7 @@ mod churn;
 mod endings;
 mod failures;
 pub mod first_use;
-mod removal;
+pub mod removal;
 mod rounds;
 mod sync;
 

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod concurrency;
+mod durations;
 mod events;
 mod lifetime;
 pub mod processes;
@@ -18,6 +19,7 @@ pub fn tests() -> Vec<Test> {
         addresses::tests(),
         processes::tests(),
         synchronous::tests(),
+        durations::tests(),
     ]
     .into_iter()
     .flatten()

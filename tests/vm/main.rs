@@ -29,6 +29,7 @@ mod self_test;
 mod siw;
 mod subcommands;
 mod sync_ids;
+mod table;
 mod teardown;
 mod trace_command;
 mod tracer;
@@ -66,6 +67,7 @@ fn tests() -> Vec<Test> {
         traffic::tests(),
         cm_behaviours::tests(),
         verbs::tests(),
+        table::tests(),
         addr_info::tests(),
         ibacm::tests(),
         sync_ids::tests(),

@@ -52,9 +52,10 @@ pub fn choose(all: Vec<Test>) -> Vec<Test> {
         .collect()
 }
 
-const SHARED: [&str; 66] = [
+const SHARED: [&str; 68] = [
     "self_test::",
     "device_test::",
+    "table::",
     "traffic::messages::sends_of_any_size",
     "traffic::messages::writes_of_any_size",
     "traffic::messages::reads_of_any_size",
@@ -88,6 +89,7 @@ const SHARED: [&str; 66] = [
     "traffic::addresses::ipv6_connects",
     "traffic::addresses::wildcards_have_a_port_and_no_device",
     "traffic::device::all_share_context_and_protection_domain",
+    "verbs::depths::what_siw",
     "cm_behaviours::sync::",
     "cm_behaviours::options::options_that_come_too_late_are_refused",
     "cm_behaviours::options::a_shared_port_and_a_family_of_its_own",

@@ -24,6 +24,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("peer", peers::run),
     ("situation", bad_situations::restricted::run),
     ("fork", bad_situations::processes::fork_with_a_connection),
+    ("fork_with_objects", bad_situations::inherited::run),
     ("without", bad_situations::machine::run),
     ("exchange", exchange::run),
     ("stop_early", teardown::stop_early::run),

@@ -5,11 +5,17 @@ mod datagrams;
 mod depths;
 mod failures;
 mod flushes;
+mod lists;
 mod memory;
+mod memory_flush;
 mod multicast;
+pub mod one_of_each;
 mod queries;
+mod removal;
 mod requests;
+mod rings;
 mod shared_queues;
+mod windows;
 
 use std::net::IpAddr;
 
@@ -29,11 +35,16 @@ pub fn tests() -> Vec<Test> {
         depths::tests(),
         failures::tests(),
         flushes::tests(),
+        lists::tests(),
+        memory_flush::tests(),
         memory::tests(),
         multicast::tests(),
         queries::tests(),
+        removal::tests(),
         requests::tests(),
+        rings::tests(),
         shared_queues::tests(),
+        windows::tests(),
     ]
     .into_iter()
     .flatten()
@@ -63,7 +74,7 @@ fn path_of(context: &Context, address: IpAddr) -> Result<Path> {
 }
 
 /// A completion queue of its own channel, to wait at.
-fn queue(context: &Context, entries: u32) -> Result<Cq> {
+pub fn queue(context: &Context, entries: u32) -> Result<Cq> {
     let channel = context.completion_channel()?;
     context.completion_queue(entries).channel(&channel).build()
 }
@@ -76,17 +87,22 @@ fn next_success(cq: &mut Cq) -> Result<Completion> {
 }
 
 /// The queue key of the datagrams here.
-const QKEY: u32 = 0x1234_5678;
+pub const QKEY: u32 = 0x1234_5678;
 
 /// A queue pair for datagrams that can send, with a completion queue of its own.
 fn datagram_qp(pd: &Pd) -> Result<(Qp, Cq)> {
     let cq = queue(pd.context(), 64)?;
     let attr = QpAttr::new(pd).qp_type(QpType::Ud).max_inline_data(64);
     let qp = pd.create_qp(&attr.send_cq(&cq).recv_cq(&cq))?;
+    bring_up_datagram(&qp)?;
+    Ok((qp, cq))
+}
+
+/// Moves a queue pair for datagrams to RTS.
+pub fn bring_up_datagram(qp: &Qp) -> Result<()> {
     qp.modify(&QpModify::to(QpState::Init).port(1).pkey_index(0).qkey(QKEY))?;
     qp.modify(&QpModify::to(QpState::Rtr))?;
-    qp.modify(&QpModify::to(QpState::Rts).send_psn(0))?;
-    Ok((qp, cq))
+    qp.modify(&QpModify::to(QpState::Rts).send_psn(0))
 }
 
 /// Connects a queue pair of type RC or UC with another on the same device.
@@ -95,7 +111,7 @@ fn connect(qp: &Qp, peer: &Qp, path: Path) -> Result<()> {
 }
 
 /// As [`connect`], with what the peer may do through the queue pair.
-fn connect_for(qp: &Qp, peer: &Qp, path: Path, access: Access) -> Result<()> {
+pub fn connect_for(qp: &Qp, peer: &Qp, path: Path, access: Access) -> Result<()> {
     let is_reliable = qp.qp_type() == QpType::Rc;
     let init = QpModify::to(QpState::Init).port(path.port);
     qp.modify(&init.pkey_index(0).access(access))?;

@@ -37,18 +37,18 @@ impl RecvQueue {
         self.ring.waiting()
     }
 
-    /// Posts a receive into `segments`; the kernel sees it at once.
+    /// Puts a receive into the ring, without telling the kernel.
     #[inline(always)]
-    pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+    pub(crate) fn push(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         match segments.len() {
             1 => self.build(wr_id, segments),
             // Apart, as in the send queue.
-            _ => self.post_many(wr_id, segments),
+            _ => self.push_many(wr_id, segments),
         }
     }
 
     #[inline(never)]
-    fn post_many(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+    fn push_many(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         self.build(wr_id, segments)
     }
 
@@ -74,8 +74,13 @@ impl RecvQueue {
             (&raw mut (*wqe).dma).write(message(length, segments.len() as u32));
         }
         self.ring.advance(slot);
-        self.ring.publish();
         Ok(())
+    }
+
+    /// Tells the kernel of the receives in the ring.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        self.ring.publish();
     }
 
     #[cold]

@@ -121,6 +121,7 @@ impl Call {
             DESTROY_CQ,
             DESTROY_AH,
             DESTROY_MR,
+            DESTROY_MW,
             DESTROY_XRCD,
             DESTROY_PD,
         ];
@@ -136,6 +137,7 @@ impl Call {
 pub(crate) const CREATE_QP: (u16, u16) = (ioctl::object::QP, ioctl::qp::CREATE);
 pub(crate) const CREATE_CQ: (u16, u16) = (ioctl::object::CQ, ioctl::cq::CREATE);
 const DESTROY_SRQ: (u16, u16) = (ioctl::object::SRQ, ioctl::srq::DESTROY);
+const DESTROY_MW: (u16, u16) = (ioctl::object::MW, ioctl::mw::DESTROY);
 const DESTROY_AH: (u16, u16) = (ioctl::object::AH, ioctl::ah::DESTROY);
 const DESTROY_XRCD: (u16, u16) = (ioctl::object::XRCD, ioctl::xrcd::DESTROY);
 pub(crate) const DESTROY_QP: (u16, u16) = (ioctl::object::QP, ioctl::qp::DESTROY);

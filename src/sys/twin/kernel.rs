@@ -142,7 +142,9 @@ impl Kernel for Twin {
         let unmapped = world.memory.unmap(address, length);
         if unmapped.is_none() {
             world.violation("memory was unmapped that is not mapped");
-        } else if world.objects.mrs().any(|mr| mr.pages == unmapped) && !world.refused_dereg() {
+        } else if world.objects.regions().any(|(_, mr)| mr.pages == unmapped)
+            && !world.refused_dereg()
+        {
             world.violation("memory was unmapped while it is registered");
         }
     }

@@ -3,7 +3,7 @@
 //! It stands behind [`Kernel`] in place of the running kernel and models as much of it as the tests
 //! need: the connection manager's file with real handshakes between two ids (`cm`, `handshake`,
 //! `sidr`) and what goes with them (`address`, `groups`, `options`, `lookups`), a device's file
-//! with its objects (`verbs`, `regions`, `queues`, `qps`), its events (`async_events`) and rings in memory (`ring`), requests that are
+//! with its objects (`verbs`, `regions`, `windows`, `queues`, `qps`), its events (`async_events`) and rings in memory (`ring`), requests that are
 //! carried out at the doorbell (`work`, `datagrams`), netlink and sysfs (`discovery`).
 //!
 //! A test looks at what was asked ([`Twin::calls`]), has calls refused ([`Twin::fail`]) or answers
@@ -32,6 +32,7 @@ mod ring;
 mod script;
 mod sidr;
 mod verbs;
+mod windows;
 mod work;
 
 #[cfg(test)]
@@ -109,6 +110,7 @@ pub(crate) struct Census {
     pub groups: usize,
     pub pds: usize,
     pub mrs: usize,
+    pub mws: usize,
     pub ahs: usize,
     pub cqs: usize,
     pub srqs: usize,
@@ -382,6 +384,7 @@ impl Twin {
             groups: world.groups.len(),
             pds: count(|object| matches!(object, Object::Pd)),
             mrs: count(|object| matches!(object, Object::Mr(_))),
+            mws: count(|object| matches!(object, Object::Mw(_))),
             ahs: count(|object| matches!(object, Object::Ah(_))),
             cqs: count(|object| matches!(object, Object::Cq(_))),
             srqs: count(|object| matches!(object, Object::Srq(_))),

@@ -16,6 +16,7 @@ pub(super) type ObjectId = (FileId, u32);
 pub(super) enum Object {
     Pd,
     Mr(Mr),
+    Mw(Mw),
     Ah(Ah),
     Cq(Cq),
     Srq(Srq),
@@ -37,7 +38,7 @@ impl Object {
             Self::Cq(cq) => Some(cq.reporter),
             Self::Srq(srq) => Some(srq.reporter),
             Self::Qp(qp) => Some(qp.reporter),
-            Self::Pd | Self::Mr(_) | Self::Ah(_) | Self::Xrcd => None,
+            Self::Pd | Self::Mr(_) | Self::Mw(_) | Self::Ah(_) | Self::Xrcd => None,
         }
     }
 }
@@ -51,6 +52,25 @@ pub(super) struct Mr {
     pub access: u32,
     /// The memory it lies in, where that is the twin's.
     pub pages: Option<PagesId>,
+}
+
+#[derive(Debug)]
+pub(super) struct Mw {
+    pub pd: ObjectId,
+    pub is_type_2: bool,
+    pub rkey: u32,
+    /// What it opens; nothing while it is closed.
+    pub binding: Option<Binding>,
+}
+
+#[derive(Debug)]
+pub(super) struct Binding {
+    pub region: ObjectId,
+    pub start: u64,
+    pub length: u64,
+    pub access: u32,
+    /// The queue pair through which peers can use it; any where there is none.
+    pub only_for: Option<ObjectId>,
 }
 
 #[derive(Debug)]
@@ -190,10 +210,43 @@ impl Objects {
         })
     }
 
-    pub(super) fn mrs(&self) -> impl Iterator<Item = &Mr> {
-        self.all.values().filter_map(|object| match object {
-            Object::Mr(mr) => Some(mr),
+    pub(super) fn regions(&self) -> impl Iterator<Item = (ObjectId, &Mr)> {
+        self.all.iter().filter_map(|(id, object)| match object {
+            Object::Mr(mr) => Some((*id, mr)),
             _ => None,
+        })
+    }
+
+    pub(super) fn region(&self, id: ObjectId) -> Option<&Mr> {
+        match self.all.get(&id) {
+            Some(Object::Mr(mr)) => Some(mr),
+            _ => None,
+        }
+    }
+
+    /// The memory window that has a key now.
+    pub(super) fn window(&self, key: u32) -> Option<(ObjectId, &Mw)> {
+        self.all.iter().find_map(|(id, object)| match object {
+            Object::Mw(window) if window.rkey == key => Some((*id, window)),
+            _ => None,
+        })
+    }
+
+    /// Whether a memory window is open through a queue pair.
+    pub(super) fn is_used_by_windows(&self, qp: ObjectId) -> bool {
+        self.all.values().any(|object| match object {
+            Object::Mw(window) => {
+                matches!(&window.binding, Some(bound) if bound.only_for == Some(qp))
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether a memory window is bound to a region.
+    pub(super) fn has_windows(&self, region: ObjectId) -> bool {
+        self.all.values().any(|object| match object {
+            Object::Mw(window) => matches!(&window.binding, Some(bound) if bound.region == region),
+            _ => false,
         })
     }
 
@@ -201,6 +254,7 @@ impl Objects {
     pub(super) fn is_busy(&self, id: ObjectId) -> bool {
         let is_needed = self.all.values().any(|object| match object {
             Object::Mr(mr) => mr.pd == id,
+            Object::Mw(window) => window.pd == id,
             Object::Ah(ah) => ah.pd == id,
             Object::Srq(srq) => srq.pd == id || srq.xrc.is_some_and(|xrc| xrc.contains(&id)),
             Object::Qp(qp) => [qp.pd, qp.send_cq, qp.recv_cq, qp.srq, qp.xrcd].contains(&Some(id)),

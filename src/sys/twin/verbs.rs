@@ -51,7 +51,7 @@ impl World {
             (o::MR, ioctl::mr::REG_DMABUF) if device.has_dmabuf => self.reg_dmabuf(file, attrs),
             (o::MR, ioctl::mr::REG_DMABUF) => Err(libc::EPROTONOSUPPORT),
             // The handle is attribute 0 and the answer 1, whatever is destroyed.
-            (o::PD | o::MR | o::AH | o::CQ | o::SRQ | o::QP | o::XRCD, _) => {
+            (o::PD | o::MR | o::MW | o::AH | o::CQ | o::SRQ | o::QP | o::XRCD, _) => {
                 self.destroy(file, command.object, attrs)
             }
             _ => Err(libc::EPROTONOSUPPORT),
@@ -93,6 +93,7 @@ impl World {
         use uverbs::Command as C;
         match C(number as u32) {
             C::ALLOC_PD => self.alloc_pd(file, &mut answer),
+            C::ALLOC_MW => self.alloc_mw(file, &parse(&request)?, &mut answer),
             C::REG_MR => self.reg_mr(file, parse(&request)?, &mut answer),
             C::REREG_MR => self.rereg_mr(file, &parse(&request)?, &mut answer),
             C::CREATE_COMP_CHANNEL => {
@@ -200,6 +201,7 @@ impl World {
         let events = match (object, found) {
             (ioctl::object::PD, Object::Pd)
             | (ioctl::object::MR, Object::Mr(_))
+            | (ioctl::object::MW, Object::Mw(_))
             | (ioctl::object::AH, Object::Ah(_))
             | (ioctl::object::XRCD, Object::Xrcd) => None,
             (ioctl::object::CQ, Object::Cq(cq)) => Some(u64::from(cq.events).to_ne_bytes()),
@@ -210,6 +212,13 @@ impl World {
         };
         if self.objects.is_busy(id) {
             return Err(libc::EBUSY);
+        }
+        if self.objects.has_windows(id) {
+            return Err(libc::EINVAL);
+        }
+        if self.objects.is_used_by_windows(id) {
+            self.violation("a queue pair is destroyed before a window that is open through it");
+            return Err(libc::ETIMEDOUT);
         }
         self.remove_object(id);
         match (events, object) {
@@ -228,7 +237,8 @@ impl World {
                     ring.destroy(&mut self.memory);
                 }
             }
-            Some(Object::Pd | Object::Mr(_) | Object::Ah(_) | Object::Xrcd) | None => {}
+            Some(Object::Pd | Object::Mr(_) | Object::Mw(_) | Object::Ah(_) | Object::Xrcd)
+            | None => {}
         }
     }
 
@@ -276,7 +286,9 @@ fn parse<T: FromBytes>(request: &[u8]) -> Outcome<T> {
 fn is_allowed_after_removal((object, method): (u16, u16)) -> bool {
     // DESTROY is 0 where there is no CREATE, else 1.
     match object {
-        ioctl::object::PD | ioctl::object::AH | ioctl::object::XRCD => method == 0,
+        ioctl::object::PD | ioctl::object::MW | ioctl::object::AH | ioctl::object::XRCD => {
+            method == 0
+        }
         ioctl::object::MR | ioctl::object::CQ | ioctl::object::SRQ | ioctl::object::QP => {
             method == 1
         }

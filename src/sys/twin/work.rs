@@ -7,7 +7,7 @@ use rdmacm_kernel_abi::rxe;
 use rdmacm_kernel_abi::uverbs::{
     self, AsyncEventType, QpState, QpType, WcFlags, WcOpcode, WcStatus, WrOpcode,
 };
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::objects::{Mr, ObjectId};
 use super::ring::Pushed;
@@ -19,13 +19,17 @@ pub(super) struct Request {
     wr_id: u64,
     opcode: WrOpcode,
     flags: uverbs::SendFlags,
-    immediate: u32,
+    /// Immediate data, or a key.
+    extra: u32,
     remote: u64,
     rkey: u32,
     /// The operands, if it is an atomic.
     atomic: rxe::SendWrAtomic,
     /// Where it goes, if it is a datagram.
     pub datagram: rxe::SendWrUd,
+    /// What to open, if it binds a window.
+    window: rxe::SendWrMw,
+    flush: rxe::SendWrFlush,
     /// Number of the queue pair that it was posted to.
     sender: u32,
     data: Data,
@@ -34,6 +38,8 @@ pub(super) struct Request {
 enum Data {
     Inline(Vec<u8>),
     Segments(Vec<rxe::Sge>),
+    /// None of this side's.
+    Remote(u32),
 }
 
 /// A receive of the program's.
@@ -133,7 +139,15 @@ impl World {
         };
         let length = request.length();
         match request.opcode {
-            WrOpcode::SEND | WrOpcode::SEND_WITH_IMM => self.send(id, peer, request),
+            WrOpcode::SEND | WrOpcode::SEND_WITH_IMM | WrOpcode::SEND_WITH_INV => {
+                self.send(id, peer, request)
+            }
+            WrOpcode::BIND_MW => self.bind_window(id, &request.window),
+            WrOpcode::LOCAL_INV => match self.invalidate(request.extra) {
+                true => Verdict::Done(0),
+                false => Verdict::Failed(WcStatus::LOC_QP_OP_ERR),
+            },
+            WrOpcode::FLUSH => self.flush(peer, request),
             WrOpcode::RDMA_WRITE | WrOpcode::ATOMIC_WRITE => self.write(id, peer, request),
             WrOpcode::RDMA_WRITE_WITH_IMM => {
                 let Some(receive) = self.take_receive(peer) else {
@@ -175,9 +189,35 @@ impl World {
             self.fail_qp(peer);
             return Verdict::Failed(WcStatus::REM_OP_ERR);
         }
+        if request.opcode == WrOpcode::SEND_WITH_INV && !self.invalidate(request.extra) {
+            // The sender has its acknowledgement by then.
+            self.finish_failed_receive(peer, receive.wr_id, WcStatus::REM_INV_REQ_ERR);
+            self.fail_qp(peer);
+            return Verdict::Done(bytes.len() as u32);
+        }
         let length = bytes.len() as u32;
         self.finish_receive(peer, request, receive.wr_id, WcOpcode::RECV, length);
         Verdict::Done(length)
+    }
+
+    fn flush(&mut self, peer: ObjectId, request: &Request) -> Verdict {
+        let flush = &request.flush;
+        let length = match uverbs::FlushSelectivity(flush.level) {
+            uverbs::FlushSelectivity::RANGE => flush.length,
+            // Any byte of it stands for the whole region.
+            _ => 1,
+        };
+        let place = rxe::Sge {
+            addr: flush.remote_addr,
+            length,
+            lkey: flush.rkey,
+        };
+        let access = u32::from(flush.type_) << 8;
+        if flush.type_ == 0 || !self.allows_all(peer, &place, access) {
+            self.fail_qp(peer);
+            return Verdict::Failed(WcStatus::REM_ACCESS_ERR);
+        }
+        Verdict::Done(request.length())
     }
 
     fn write(&mut self, id: ObjectId, peer: ObjectId, request: &Request) -> Verdict {
@@ -236,6 +276,7 @@ impl World {
         let segments = match &request.data {
             Data::Inline(bytes) => return Some(bytes.clone()),
             Data::Segments(segments) => segments,
+            Data::Remote(_) => return None,
         };
         let mut bytes = Vec::new();
         for segment in segments {
@@ -267,23 +308,33 @@ impl World {
 
     /// Whether memory may be used through a queue pair.
     fn allows(&mut self, id: ObjectId, segment: &rxe::Sge, access: Access) -> bool {
+        self.allows_all(id, segment, access as u32)
+    }
+
+    /// Whether memory may be used through a queue pair in all these ways.
+    fn allows_all(&mut self, id: ObjectId, segment: &rxe::Sge, access: u32) -> bool {
         let Ok(Some(pd)) = self.objects.qp(id).map(|qp| qp.pd) else {
             return false;
         };
         if segment.length == 0 {
             return true;
         }
-        let mut mrs = self.objects.mrs();
-        let Some(mr) = mrs.find(|mr| mr.pd == pd && mr.key == segment.lkey) else {
+        let mut regions = self.objects.regions();
+        let by_key = regions.find(|(_, mr)| mr.pd == pd && mr.key == segment.lkey);
+        let mr = match by_key {
+            Some((_, mr)) if covers(mr, segment) && mr.access & access == access => Some(mr),
+            Some(_) => None,
+            None => self
+                .through_window(id, pd, segment, access)
+                .and_then(|region| self.objects.region(region)),
+        };
+        drop(regions);
+        let Some(mr) = mr else {
             return false;
         };
-        if !covers(mr, segment) || mr.access & access as u32 != access as u32 {
-            return false;
-        }
         let is_mapped = mr
             .pages
             .is_none_or(|pages| self.memory.address(pages).is_some());
-        drop(mrs);
         if !is_mapped {
             self.violation("a device reached memory that is registered but unmapped");
         }
@@ -363,7 +414,11 @@ impl World {
         (wc.wc_flags, wc.src_qp) = (WcFlags::GRH.bits(), request.sender);
         if request.has_immediate() {
             wc.wc_flags |= WcFlags::WITH_IMM.bits();
-            wc.ex = request.immediate;
+            wc.ex = request.extra;
+        }
+        if request.opcode == WrOpcode::SEND_WITH_INV {
+            wc.wc_flags |= WcFlags::WITH_INVALIDATE.bits();
+            wc.ex = request.extra;
         }
         self.complete(
             cq,
@@ -408,7 +463,9 @@ impl Request {
         let behind = size_of::<rxe::SendWqe>();
         let room = slot_size - behind;
         let is_value = wqe.wr.opcode == WrOpcode::ATOMIC_WRITE.0;
-        let data = if is_value || flags.contains(uverbs::SendFlags::INLINE) {
+        let data = if wqe.wr.opcode == WrOpcode::FLUSH.0 {
+            Data::Remote(wqe.dma.length)
+        } else if is_value || flags.contains(uverbs::SendFlags::INLINE) {
             let length = room.min(wqe.dma.length as usize);
             // SAFETY: the bytes are within the slot.
             Data::Inline(unsafe { copy_out(slot.add(behind), length) })
@@ -420,11 +477,13 @@ impl Request {
             wr_id: wqe.wr.wr_id,
             opcode: WrOpcode(wqe.wr.opcode),
             flags,
-            immediate: wqe.wr.ex,
+            extra: wqe.wr.ex,
             remote: wqe.iova,
             rkey: wqe.wr.wr[1] as u32,
-            atomic: atomic_of(&wqe.wr),
+            atomic: front_of(&wqe.wr),
             datagram: zerocopy::transmute!(wqe.wr.wr),
+            window: front_of(&wqe.wr),
+            flush: front_of(&wqe.wr),
             sender,
             data,
         };
@@ -450,11 +509,19 @@ impl Request {
         match &self.data {
             Data::Inline(bytes) => bytes.len() as u32,
             Data::Segments(segments) => segments.iter().map(|segment| segment.length).sum(),
+            Data::Remote(length) => *length,
         }
     }
 
     fn is_remote(&self) -> bool {
-        !matches!(self.opcode, WrOpcode::SEND | WrOpcode::SEND_WITH_IMM)
+        !matches!(
+            self.opcode,
+            WrOpcode::SEND
+                | WrOpcode::SEND_WITH_IMM
+                | WrOpcode::SEND_WITH_INV
+                | WrOpcode::LOCAL_INV
+                | WrOpcode::BIND_MW
+        )
     }
 
     fn is_atomic(&self) -> bool {
@@ -490,6 +557,9 @@ impl Request {
             WrOpcode::ATOMIC_CMP_AND_SWP => WcOpcode::COMP_SWAP,
             WrOpcode::ATOMIC_FETCH_AND_ADD => WcOpcode::FETCH_ADD,
             WrOpcode::ATOMIC_WRITE => WcOpcode::ATOMIC_WRITE,
+            WrOpcode::BIND_MW => WcOpcode::BIND_MW,
+            WrOpcode::LOCAL_INV => WcOpcode::LOCAL_INV,
+            WrOpcode::FLUSH => WcOpcode::FLUSH,
             _ => WcOpcode::SEND,
         }
     }
@@ -517,16 +587,10 @@ impl Receive {
     }
 }
 
-/// The operands of an atomic, which lie where the target of any request does.
-fn atomic_of(wr: &rxe::SendWr) -> rxe::SendWrAtomic {
-    let [remote_addr, compare_add, swap, keys, ..] = wr.wr;
-    rxe::SendWrAtomic {
-        remote_addr,
-        compare_add,
-        swap,
-        rkey: keys as u32,
-        reserved: 0,
-    }
+/// The part of a request that depends on its kind.
+fn front_of<T: FromBytes>(wr: &rxe::SendWr) -> T {
+    let (part, _) = T::read_from_prefix(wr.wr.as_bytes()).expect("it has room for each kind");
+    part
 }
 
 /// Whether the fields that the kernel counts in are those of a request not yet begun.

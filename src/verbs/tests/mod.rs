@@ -4,12 +4,14 @@ mod async_events;
 mod datagrams;
 mod depths;
 mod lifetimes;
+mod lists;
 mod memory;
 mod refusals;
 mod requests;
 mod shared_queues;
 mod types;
 mod waiting;
+mod windows;
 
 use std::sync::Arc;
 

@@ -52,10 +52,10 @@ fn tell_ids_first() -> io::Result<()> {
 
 /// A removal that is under way. Kernels before 7 finish it when the last context of the device is
 /// closed.
-struct Removal(Receiver<io::Result<()>>);
+pub struct Removal(Receiver<io::Result<()>>);
 
 impl Removal {
-    fn of(device: SecondDevice) -> Self {
+    pub fn of(device: SecondDevice) -> Self {
         let (end, ended) = mpsc::channel();
         thread::spawn(move || {
             let removed = rdma_link(&["delete", SecondDevice::NAME]);
@@ -66,7 +66,7 @@ impl Removal {
         Self(ended)
     }
 
-    fn wait(self) -> TestResult {
+    pub fn wait(self) -> TestResult {
         let removed = self.0.recv_timeout(PATIENCE);
         removed.map_err(|_| "the device is not removed: who has it open?")??;
         Ok(Outcome::Pass)

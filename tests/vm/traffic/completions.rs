@@ -16,6 +16,7 @@ pub fn tests() -> Vec<Test> {
         an_event_is_due_only_after_arming,
         events_name_their_queue,
         solicited_events_only,
+        an_event_that_the_program_reads_is_no_loss,
         an_unread_event_holds_no_queue,
         no_completion_comes_twice,
         everything_comes_back_at_a_disconnect,
@@ -218,6 +219,39 @@ fn solicited_events_only() -> TestResult {
     let channel = server.recv_cq.channel().expect("made with a channel");
     assert_eq!(channel.next_event(Some(PATIENCE))?, server.recv_cq.token());
     assert_eq!(count(&mut server.recv_cq)?, 2);
+    Ok(Outcome::Pass)
+}
+
+/// A wait that ran out of time leaves the queue armed, and the program may read the event itself.
+fn an_event_that_the_program_reads_is_no_loss() -> TestResult {
+    let Pair {
+        mut client,
+        mut server,
+    } = Plan::default().connect()?;
+    let inbox = server.buffer(1)?;
+    let mut entries = [Completion::default(); 2];
+    for _ in 0..3 {
+        server.post_recv(1, &inbox)?;
+        server.post_recv(2, &inbox)?;
+        let early = server.recv_cq.wait(&mut entries, Some(QUIET));
+        assert_eq!(early.unwrap_err().kind(), ErrorKind::TimedOut);
+        send_through(&mut client, false)?;
+        let channel = server.recv_cq.channel().expect("made with a channel");
+        assert_eq!(channel.next_event(Some(PATIENCE))?, server.recv_cq.token());
+        assert_eq!(count(&mut server.recv_cq)?, 1);
+        // Were the queue not armed again, this would sleep until the time is over.
+        let waited = thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let mut entry = [Completion::default()];
+                let taken = server.recv_cq.wait(&mut entry, Some(PATIENCE))?;
+                Ok::<_, rdmacm::Error>(taken.len())
+            });
+            thread::sleep(QUIET);
+            send_through(&mut client, false)?;
+            waiting.join().expect("it does not panic")
+        })?;
+        assert_eq!(waited, 1);
+    }
     Ok(Outcome::Pass)
 }
 

@@ -188,7 +188,8 @@ fn next_of_port(events: &AsyncEvents) -> Result<AsyncEvent> {
     }
 }
 
-fn set_link(interface: &str, state: &str) -> io::Result<()> {
+/// Takes an interface down or up.
+pub fn set_link(interface: &str, state: &str) -> io::Result<()> {
     ip(&["link", "set", interface, state])
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rdmacm::{Access, Buffer, ErrorKind, Pd, Result, SendHalf, Srq, SrqAttr};
+use rdmacm::{Access, Buffer, ErrorKind, Pd, QpAttr, Result, SendHalf, Srq, SrqAttr};
 
 use super::shared_queues::{Line, SIZE};
 use super::{next_success, queue};
@@ -22,6 +22,7 @@ pub fn tests() -> Vec<Test> {
         a_resized_shared_queue_keeps_its_receives,
         a_shared_queue_is_resized_while_messages_come,
         what_the_device_cannot_do_is_refused,
+        what_siw_cannot_change_is_refused,
     ]
 }
 
@@ -264,5 +265,48 @@ fn what_the_device_cannot_do_is_refused() -> TestResult {
     let error = context.completion_queue(4).vector(vectors).build();
     let error = error.expect_err("there is no such vector");
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    Ok(Outcome::Pass)
+}
+
+/// On a guest with siw: its queues and regions stay as they were made, and go on working.
+fn what_siw_cannot_change_is_refused() -> TestResult {
+    if !environment::device().starts_with("siw") {
+        return Ok(Outcome::Skip("the device is not siw".into()));
+    }
+    let context = environment::context();
+    let pd = context.alloc_pd()?;
+    let mut cq = queue(&context, 4)?;
+    let mut srq = pd.create_srq(&SIZE)?;
+    let mut buffer = pd.alloc(64, Access::LOCAL_WRITE)?;
+    let refusals = [
+        ("resize_cq", cq.resize(8)),
+        ("modify_cq", cq.moderate(4, Duration::from_micros(10))),
+        ("modify_srq", srq.resize(32)),
+        (
+            "rereg_mr",
+            buffer.set_access(Access::REMOTE_READ | Access::LOCAL_WRITE),
+        ),
+        ("reg_mr", pd.alloc(64, Access::FLUSH_GLOBAL).map(drop)),
+        ("reg_mr", pd.alloc(64, Access::ON_DEMAND).map(drop)),
+        ("reg_dmabuf_mr", {
+            let file = std::fs::File::open("/dev/null")?;
+            pd.register_dmabuf(&file, 0, 64, 0, Access::LOCAL_WRITE)
+                .map(drop)
+        }),
+    ];
+    for (operation, outcome) in refusals {
+        let error = outcome.expect_err(operation);
+        assert_eq!(error.kind(), ErrorKind::NotSupported, "{error}");
+        assert_eq!(error.operation(), operation);
+    }
+    let attr = QpAttr::new(&pd);
+    pd.create_qp(&attr.clone().send_cq(&cq).max_recv_wr(0))?;
+    let receives_only = attr.recv_cq(&cq).max_send_wr(0);
+    let error = pd
+        .create_qp(&receives_only)
+        .expect_err("siw wants a send queue");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert_eq!(cq.completions().count(), 0);
+    srq.post(1, &[buffer.slice(..)?])?;
     Ok(Outcome::Pass)
 }

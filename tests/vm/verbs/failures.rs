@@ -9,18 +9,18 @@
 //! those are read is tested without a device, in `src/fastpath/rxe/tests`.
 
 use CompletionStatus::{
-    Flushed, LocalProtection, LocalQpOperation, RemoteAccess, RemoteInvalidRequest,
-    RemoteOperation, RetryExceeded, RnrRetryExceeded, Success,
+    Flushed, LocalProtection, LocalQpOperation, MemoryWindowBind, RemoteAccess,
+    RemoteInvalidRequest, RemoteOperation, RetryExceeded, RnrRetryExceeded, Success,
 };
 use rdmacm::{
-    Access, Buffer, Completion, CompletionStatus, Cq, Destination, Pd, Qp, QpAttr, QpModify,
-    QpState, QpType, RemoteAddress, Result, Segment, Srq, SrqAttr,
+    Access, Buffer, Completion, CompletionStatus, Cq, Destination, Mw, MwType, Pd, Qp, QpAttr,
+    QpModify, QpState, QpType, RemoteAddress, Result, Segment, Srq, SrqAttr,
 };
 
 use super::{QKEY, connect_for, datagram_qp, own_path, queue};
 use crate::environment::{self, kernel};
 use crate::harness::{Outcome, Test, TestResult, tests};
-use crate::pair::{PATIENCE, QUIET};
+use crate::pair::{ANY_ACCESS, PATIENCE, QUIET};
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -39,7 +39,6 @@ pub struct Ends {
     pub memory: Buffer,
 }
 
-pub const ALL: Access = crate::pair::ANY_ACCESS;
 pub const LENGTH: usize = 64;
 
 impl Ends {
@@ -58,9 +57,9 @@ impl Ends {
         };
         let far = pd.create_qp(&attr.send_cq(&far_cq).recv_cq(&far_cq))?;
         let path = own_path(pd.context())?;
-        connect_for(&near, &far, path, ALL)?;
+        connect_for(&near, &far, path, ANY_ACCESS)?;
         connect_for(&far, &near, path, access)?;
-        let memory = pd.alloc(LENGTH, ALL)?;
+        let memory = pd.alloc(LENGTH, ANY_ACCESS)?;
         Ok(Self {
             pd,
             near,
@@ -111,6 +110,15 @@ impl Ends {
         let request = batch.read(REQUEST, self.memory.remote()).signaled();
         request.into(&[segment])?;
         Ok(batch.submit()?)
+    }
+
+    /// A window and what it may be bound to.
+    fn window(&self) -> Result<(Buffer, Mw)> {
+        let access = ANY_ACCESS.union(Access::MW_BIND);
+        Ok((
+            self.pd.alloc(LENGTH, access)?,
+            self.pd.alloc_mw(MwType::Two)?,
+        ))
     }
 
     /// What may be written to locally, and by nobody else.
@@ -170,7 +178,7 @@ struct Case {
 impl Case {
     const PLAIN: Self = Self {
         name: "",
-        access: ALL,
+        access: ANY_ACCESS,
         is_shared: false,
         provoke: |_| Ok(()),
         near: None,
@@ -333,6 +341,55 @@ const RELIABLE: &[Case] = &[
         near: Some(RemoteAccess),
         // What a specification would call a local access error here.
         far: Some(RemoteAccess),
+        ..Case::PLAIN
+    },
+    Case {
+        name: "a window that is bound by a key that it does not have",
+        provoke: |ends| {
+            let (region, mut window) = ends.window()?;
+            window.set_rkey(window.rkey() ^ 0x55)?;
+            let mut batch = ends.near.send_half().batch();
+            let bind = batch.bind_window(REQUEST, &mut window).signaled();
+            bind.to(&region, 0..LENGTH, Access::REMOTE_READ)?;
+            batch.submit()?;
+            std::thread::sleep(QUIET);
+            Ok(())
+        },
+        near: Some(Flushed),
+        near_old: Some(MemoryWindowBind),
+        states: [QpState::Error, QpState::Rts],
+        ..Case::PLAIN
+    },
+    Case {
+        name: "a write through a window that is not open",
+        provoke: |ends| {
+            let (region, window) = ends.window()?;
+            let rkey = window.rkey();
+            ends.write(RemoteAddress {
+                rkey,
+                ..region.remote()
+            })?;
+            std::thread::sleep(QUIET);
+            Ok(())
+        },
+        near: Some(RemoteAccess),
+        ..Case::PLAIN
+    },
+    Case {
+        name: "a window that the peer closes by a key that it does not have",
+        provoke: |ends| {
+            let (_region, window) = ends.window()?;
+            ends.receive(ends.memory.slice(..)?)?;
+            let mut batch = ends.near.send_half().batch();
+            let request = batch.send_invalidate(REQUEST, window.rkey() ^ 0x55);
+            request.signaled().from(&[])?;
+            batch.submit()?;
+            std::thread::sleep(QUIET);
+            Ok(())
+        },
+        near: Some(Success),
+        far: Some(RemoteInvalidRequest),
+        states: [QpState::Rts, QpState::Error],
         ..Case::PLAIN
     },
     Case {

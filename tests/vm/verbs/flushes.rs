@@ -5,12 +5,12 @@ use rdmacm::{
     QpModify, QpState, QpType, Result,
 };
 
-use super::failures::{ALL, Ends, LENGTH};
+use super::failures::{Ends, LENGTH};
 use super::shared_queues::Line;
 use super::{QKEY, datagram_qp, next_success, own_path};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
-use crate::pair::{PATIENCE, QUIET};
+use crate::pair::{ANY_ACCESS, PATIENCE, QUIET};
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -25,7 +25,7 @@ pub fn tests() -> Vec<Test> {
 /// for or not.
 fn all_come_back_once() -> TestResult {
     for qp_type in [QpType::Rc, QpType::Uc] {
-        let mut ends = Ends::new(qp_type, ALL, false)?;
+        let mut ends = Ends::new(qp_type, ANY_ACCESS, false)?;
         let depths = fill_receives(&mut ends.near, &ends.memory)?;
         let gone = ends.private()?.slice(..)?;
         let mut batch = ends.near.send_half().batch();
@@ -116,7 +116,7 @@ fn failures(cq: &mut Cq, expected: usize) -> Result<Vec<Failure>> {
 /// move to ERROR: rxe is not told of receives.
 fn what_is_posted_after_the_failure_comes_back_once() -> TestResult {
     for qp_type in [QpType::Rc, QpType::Uc] {
-        let mut ends = Ends::new(qp_type, ALL, false)?;
+        let mut ends = Ends::new(qp_type, ANY_ACCESS, false)?;
         ends.near.modify(&QpModify::to(QpState::Error))?;
         for wr_id in 0..3 {
             let mut batch = ends.near.send_half().batch();
@@ -145,7 +145,7 @@ fn what_is_posted_after_the_failure_comes_back_once() -> TestResult {
 
 /// They are not the failed queue pair's, and serve the others.
 fn a_shared_queue_keeps_its_receives() -> TestResult {
-    let mut ends = Ends::new(QpType::Rc, ALL, true)?;
+    let mut ends = Ends::new(QpType::Rc, ANY_ACCESS, true)?;
     let srq = ends.srq.as_mut().expect("asked for");
     let depth = u64::from(srq.depth());
     for wr_id in 0..depth {

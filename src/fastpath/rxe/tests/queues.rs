@@ -9,10 +9,11 @@ use super::Shared;
 use crate::device::Context;
 use crate::error::ErrorKind;
 use crate::fastpath::Doorbell;
+use crate::fastpath::queues;
 use crate::fastpath::rxe::{CompletionQueue, RecvQueue, SendQueue};
 use crate::fastpath::{
-    Completion, Datagram, Opcode, Operation, Payload, PostError, RemoteAddress, Request, Segment,
-    SendFlags,
+    Completion, Datagram, Flush, FlushPlacement, Opcode, Operation, Payload, PostError,
+    RemoteAddress, Request, Segment, SendFlags, WindowBind,
 };
 use crate::sys::twin::Twin;
 
@@ -129,6 +130,10 @@ fn opcodes_and_flags_are_the_kernels() {
         (Operation::AtomicWrite(to), 15),
         (Operation::Datagram(RECEIVER), 2),
         (Operation::DatagramImmediate(RECEIVER, 5), 3),
+        (Operation::SendInvalidate(7), 9),
+        (Operation::LocalInvalidate(7), 7),
+        (Operation::BindWindow(WINDOW), 8),
+        (Operation::Flush(FLUSH), 14),
     ];
     for (operation, opcode) in cases {
         let (shared, mut queue) = send_queue(4, 1, 0);
@@ -219,6 +224,91 @@ fn the_value_of_an_atomic_write_lies_behind_the_request() {
     assert_eq!(wqe[HEAD..HEAD + 8], *b"12345678");
 }
 
+const WINDOW: WindowBind = WindowBind {
+    address: 0x1122_3344_5566_7788,
+    length: 0x1_0000_0008,
+    lkey: 0x1111,
+    old_rkey: 0x2201,
+    new_rkey: 0x2202,
+    access: 6,
+};
+
+const FLUSH: Flush = Flush {
+    at: RemoteAddress {
+        address: 0x1122_3344_5566_7788,
+        rkey: 0x99aa,
+    },
+    length: Some(0x8000_0001),
+    placement: FlushPlacement::Persistent,
+};
+
+/// One request without data of this side's, in a slot that an earlier lap left full of ones.
+fn wqe_of(operation: Operation, payload: Payload<'_>) -> Vec<u8> {
+    let (shared, mut queue) = send_queue(4, 1, 0);
+    // SAFETY: the ring has slots of 256 bytes behind its header, and nobody uses it meanwhile.
+    unsafe { shared.mapping.address().add(384).write_bytes(0xff, 256) };
+    let request = Request {
+        operation,
+        payload,
+        ..inline(&[])
+    };
+    queue.push(&request).unwrap();
+    publish(&mut queue);
+    let wqe = shared.take().unwrap();
+    assert_eq!(u32_at(&wqe, 196), 0, "no segments");
+    wqe
+}
+
+#[test]
+fn a_bind_names_the_window_by_its_old_key() {
+    let wqe = wqe_of(Operation::BindWindow(WINDOW), Payload::Segments(&[]));
+    assert_eq!(
+        (u64_at(&wqe, 24), u64_at(&wqe, 32)),
+        (WINDOW.address, WINDOW.length)
+    );
+    assert_eq!(u32_at(&wqe, 40), WINDOW.lkey, "mr_lkey");
+    assert_eq!(
+        (u32_at(&wqe, 44), u32_at(&wqe, 48)),
+        (WINDOW.old_rkey, WINDOW.new_rkey)
+    );
+    assert_eq!(u32_at(&wqe, 52), WINDOW.access);
+    assert_eq!((u32_at(&wqe, 184), u32_at(&wqe, 188)), (0, 0));
+}
+
+#[test]
+fn a_key_to_invalidate_is_where_immediate_data_is_but_not_big_endian() {
+    let operations = [
+        Operation::LocalInvalidate(0x0102_0304),
+        Operation::SendInvalidate(0x0102_0304),
+    ];
+    for operation in operations {
+        let wqe = wqe_of(operation, Payload::Segments(&[]));
+        assert_eq!(u32_at(&wqe, 20), 0x0102_0304, "{operation:?}");
+    }
+}
+
+#[test]
+fn a_flush_has_its_length_twice_and_no_data() {
+    let wqe = wqe_of(Operation::Flush(FLUSH), Payload::Remote(0x8000_0001));
+    let at = FLUSH.at;
+    assert_eq!((u64_at(&wqe, 24), u32_at(&wqe, 36)), (at.address, at.rkey));
+    assert_eq!(u32_at(&wqe, 32), 0x8000_0001);
+    assert_eq!(wqe[40..48], [2, 0, 0, 0, 0, 0, 0, 0], "persistent, a range");
+    assert_eq!(u64_at(&wqe, 152), at.address, "the address that is used");
+    assert_eq!(
+        (u32_at(&wqe, 184), u32_at(&wqe, 188)),
+        (0x8000_0001, 0x8000_0001)
+    );
+    let whole = Flush {
+        length: None,
+        placement: FlushPlacement::GlobalAndPersistent,
+        ..FLUSH
+    };
+    let wqe = wqe_of(Operation::Flush(whole), Payload::Remote(0));
+    assert_eq!(wqe[40..42], [3, 1], "both, the whole region");
+    assert_eq!((u32_at(&wqe, 32), u32_at(&wqe, 184)), (0, 0));
+}
+
 const RECEIVER: Datagram = Datagram {
     handle_number: 0x1234,
     qp_num: 0xab_cdef,
@@ -264,6 +354,20 @@ fn operations() -> impl Strategy<Value = Operation> {
         (remote.clone(), any::<(u64, u64)>())
             .prop_map(|(at, (compare, swap))| Operation::CompareSwap { at, compare, swap }),
         (remote, any::<u64>()).prop_map(|(at, add)| Operation::FetchAdd { at, add }),
+        any::<u32>().prop_map(Operation::SendInvalidate),
+        any::<u32>().prop_map(Operation::LocalInvalidate),
+        any::<((u64, u64), [u32; 4])>().prop_map(
+            |((address, length), [lkey, old_rkey, new_rkey, access])| {
+                Operation::BindWindow(WindowBind {
+                    address,
+                    length,
+                    lkey,
+                    old_rkey,
+                    new_rkey,
+                    access,
+                })
+            }
+        ),
         receiver.clone().prop_map(Operation::Datagram),
         (receiver, any::<u32>()).prop_map(|(to, data)| Operation::DatagramImmediate(to, data)),
     ]
@@ -327,6 +431,16 @@ proptest! {
                 at: RemoteAddress { rkey: u32_at(&wqe, 48), ..remote },
                 add: u64_at(&wqe, 32),
             },
+            (7, _) => Operation::LocalInvalidate(u32_at(&wqe, 20)),
+            (9, _) => Operation::SendInvalidate(u32_at(&wqe, 20)),
+            (8, _) => Operation::BindWindow(WindowBind {
+                address: u64_at(&wqe, 24),
+                length: u64_at(&wqe, 32),
+                lkey: u32_at(&wqe, 40),
+                old_rkey: u32_at(&wqe, 44),
+                new_rkey: u32_at(&wqe, 48),
+                access: u32_at(&wqe, 52),
+            }),
             (other, _) => panic!("opcode {other}"),
         };
         prop_assert_eq!(read_back, operation);
@@ -460,10 +574,14 @@ fn a_slot_that_is_used_again_has_no_stale_status() {
     );
 }
 
+fn receive_queue(shared: &Shared, segments: u32) -> queues::RecvQueue {
+    queues::RecvQueue::Rxe(RecvQueue::new(shared.mapping.clone(), segments).unwrap())
+}
+
 #[test]
 fn a_receive_of_two_segments() {
     let shared = Shared::new(2, 40 + 32);
-    let mut queue = RecvQueue::new(shared.mapping.clone(), 2).unwrap();
+    let mut queue = receive_queue(&shared, 2);
     queue
         .post(7, &[segment(0x1000, 10, 1), segment(0x2000, 20, 2)])
         .unwrap();
@@ -484,7 +602,7 @@ fn a_receive_of_two_segments() {
 #[test]
 fn receives_fill_the_queue_exactly() {
     let shared = Shared::new(3, 40 + 16);
-    let mut queue = RecvQueue::new(shared.mapping.clone(), 1).unwrap();
+    let mut queue = receive_queue(&shared, 1);
     for wr_id in 0..3 {
         queue.post(wr_id, &[]).unwrap();
     }
