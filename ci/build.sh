@@ -39,3 +39,29 @@ static_vm_tests() {
     messages=$(cd "$repo" && static_cargo test --quiet --no-run --test vm --message-format json-render-diagnostics) || return
     sed -n 's/.*"name":"vm".*"executable":"\([^"]*\)".*/\1/p' <<<"$messages" | tail -n 1
 }
+
+# static_bench NAME: builds a program of benches/data_path as for release and prints its path.
+static_bench() {
+    local messages
+    messages=$(cd "$repo" && static_cargo bench --quiet --no-run --bench "$1" --message-format json-render-diagnostics) || return
+    sed -n 's/.*"name":"'"$1"'".*"executable":"\([^"]*\)".*/\1/p' <<<"$messages" | tail -n 1
+}
+
+# Compiles a C program against the guest's own libibverbs, whose headers few hosts have, and against the guest's C
+# library, since the host's may be newer: c_bench NAME. Prints the program's path. Needs packages.sh.
+c_bench() {
+    local root=$vm_dir/c-root program=$vm_dir/c-$1 debs deb
+    debs=$(fetch_packages stable libibverbs-dev libibverbs1 libc6-dev libc6 linux-libc-dev) || return
+    if [[ ! -d $root ]]; then
+        rm -rf "$root.part"
+        mkdir -p "$root.part"
+        for deb in $debs; do
+            dpkg-deb -x "$deb" "$root.part" || return
+        done
+        mv "$root.part" "$root"
+    fi
+    # What libibverbs itself needs is in the guest.
+    cc --sysroot="$root" -O2 -Wall -o "$program" "$repo/benches/data_path/$1.c" -libverbs \
+        -Wl,--allow-shlib-undefined || return
+    echo "$program"
+}

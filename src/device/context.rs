@@ -158,8 +158,14 @@ impl Context {
 
     /// Whether this process is a forked child of the one that opened the device. Its objects are
     /// the parent's.
+    #[inline]
     pub(crate) fn is_inherited(&self) -> bool {
         is_inherited(self.0.generation)
+    }
+
+    /// Which process opened the device, for objects that ask [`is_inherited`] on the data path.
+    pub(crate) fn generation(&self) -> u32 {
+        self.0.generation
     }
 
     /// Refuses a forked child as the kernel does when it is sent a command in the `write()` form.
@@ -175,6 +181,7 @@ impl Context {
         self.0.device.registry.kernel()
     }
 
+    #[inline]
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.0.fd.as_fd()
     }

@@ -5,6 +5,7 @@ use super::{Completion, rxe, siw};
 
 /// The send queue of one queue pair.
 #[derive(Debug)]
+#[repr(u8)] // A tag, which an `Option` around it shares: one comparison finds the provider.
 pub(crate) enum SendQueue {
     Rxe(rxe::SendQueue),
     Siw(siw::SendQueue),
@@ -57,6 +58,7 @@ impl SendQueue {
 
 /// The receive queue of one queue pair, or one that several share.
 #[derive(Debug)]
+#[repr(u8)] // A tag, which an `Option` around it shares: one comparison finds the provider.
 pub(crate) enum RecvQueue {
     Rxe(rxe::RecvQueue),
     Siw(siw::RecvQueue),
@@ -85,7 +87,7 @@ impl RecvQueue {
     }
 
     /// Posts a receive into `segments`; the kernel sees it at once.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         self.push(wr_id, segments)?;
         self.publish();
@@ -107,7 +109,7 @@ impl RecvQueue {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         match self {
             Self::Rxe(queue) => queue.push(wr_id, segments),
@@ -116,7 +118,7 @@ impl RecvQueue {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn publish(&mut self) {
         match self {
             Self::Rxe(queue) => queue.publish(),
@@ -136,6 +138,7 @@ impl Drop for Publishing<'_> {
 
 /// A completion queue.
 #[derive(Debug)]
+#[repr(u8)] // A tag, which an `Option` around it shares: one comparison finds the provider.
 pub(crate) enum CompletionQueue {
     Rxe(rxe::CompletionQueue),
     Siw(siw::CompletionQueue),
@@ -192,13 +195,13 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes out as many completions as there are, up to the length of `entries`.
-    #[inline]
-    pub(crate) fn poll(&mut self, entries: &mut [Completion]) -> usize {
+    /// Takes out as many completions as there are, up to the length of `entries`, and returns them.
+    #[inline(always)]
+    pub(crate) fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
         match self {
             Self::Rxe(queue) => queue.poll(entries),
             Self::Siw(queue) => queue.poll(entries),
-            Self::Unmapped => 0,
+            Self::Unmapped => &[],
         }
     }
 

@@ -1,11 +1,14 @@
 //! The real kernel, through `libc` and `nix`.
 
+mod doorbell;
+
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -16,9 +19,11 @@ use rdmacm_kernel_abi::{netlink, uverbs::ioctl};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    Attr, IoctlCommand, Kernel, LocalService, MAX_ATTRS, Question, Value, WriteCommand, adopt_fd,
-    local_service,
+    Attr, DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, LocalService, MAX_ATTRS,
+    Question, Value, WriteCommand, adopt_fd, local_service,
 };
+
+use doorbell::Doorbell;
 
 /// Calls into the running kernel.
 #[derive(Debug)]
@@ -58,6 +63,14 @@ impl Kernel for Linux {
             return Err(io::Error::from_raw_os_error(libc::ENODATA));
         }
         Ok(())
+    }
+
+    fn doorbell(
+        self: Arc<Self>,
+        request: [u8; DOORBELL_LENGTH],
+        answer_at: usize,
+    ) -> Box<dyn DoorbellCommand> {
+        Box::new(Doorbell::new(request, answer_at))
     }
 
     fn ioctl_command(

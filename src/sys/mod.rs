@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::poll::PollFd;
+use rdmacm_kernel_abi::uverbs;
 
 pub(crate) use fork::{fork_generation, is_inherited};
 pub(crate) use linux::Linux;
@@ -50,6 +51,16 @@ pub(crate) struct WriteCommand<'a> {
     pub response: Option<(usize, &'a mut [u8])>,
     /// Offset in `request` of a `u64` that holds the address of more input, and that input.
     pub indirect: Option<(usize, &'a [u8])>,
+}
+
+/// Bytes of a doorbell: header and body of POST_SEND.
+pub(crate) const DOORBELL_LENGTH: usize =
+    size_of::<uverbs::CmdHeader>() + size_of::<uverbs::PostSend>();
+
+/// A command that is sent with `write()` again and again, as it is.
+pub(crate) trait DoorbellCommand: Send + Sync + fmt::Debug {
+    /// Sends it once. A short count is an error.
+    fn send(&self, fd: BorrowedFd<'_>) -> io::Result<()>;
 }
 
 /// One attribute of an ioctl command.
@@ -109,6 +120,14 @@ pub(crate) trait Kernel: Send + Sync + fmt::Debug {
 
     /// Sends a command with `write()`. A short count is an error.
     fn write_command(&self, fd: BorrowedFd<'_>, command: WriteCommand<'_>) -> io::Result<()>;
+
+    /// Makes a doorbell of a command. The address of the kernel's answer of four bytes, which nobody
+    /// reads, is put in as a `u64` at the offset `answer_at`.
+    fn doorbell(
+        self: Arc<Self>,
+        request: [u8; DOORBELL_LENGTH],
+        answer_at: usize,
+    ) -> Box<dyn DoorbellCommand>;
 
     /// Sends a uverbs command with `ioctl()`.
     fn ioctl_command(&self, fd: BorrowedFd<'_>, command: IoctlCommand<'_, '_>) -> io::Result<()>;

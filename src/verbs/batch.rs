@@ -1,5 +1,7 @@
 //! Requests on their way into the send queue.
 
+use std::mem::ManuallyDrop;
+
 use super::builder::{
     AtomicBuilder, AtomicWriteBuilder, BindBuilder, FlushBuilder, InvalidateBuilder, ReadBuilder,
     RequestBuilder,
@@ -17,6 +19,7 @@ pub struct Batch<'q> {
 }
 
 impl<'q> Batch<'q> {
+    #[inline]
     pub(super) fn new(half: &'q mut SendHalf) -> Self {
         Self {
             half,
@@ -240,7 +243,7 @@ impl<'q> Batch<'q> {
         request
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn request(&mut self, wr_id: u64, operation: Operation) -> RequestBuilder<'_, 'q> {
         RequestBuilder::new(self, wr_id, operation)
     }
@@ -252,16 +255,16 @@ impl<'q> Batch<'q> {
     /// [`PostError::NotConnected`] and [`PostError::Destroyed`] when the queue pair cannot send,
     /// and then nothing is queued; [`PostError::Doorbell`] when the kernel refuses the doorbell.
     #[doc(alias = "ibv_wr_complete")]
-    #[inline]
+    #[inline(always)]
     pub fn submit(self) -> Result<(), PostError> {
-        self.half.start()
+        // Nothing is left for `drop` to forget.
+        ManuallyDrop::new(self).half.start()
     }
 }
 
 impl Drop for Batch<'_> {
     #[inline]
     fn drop(&mut self) {
-        // After `submit` there is nothing left to forget.
         self.half.discard();
     }
 }

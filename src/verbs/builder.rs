@@ -27,7 +27,7 @@ pub struct RequestBuilder<'b, 'q> {
 }
 
 impl<'b, 'q> RequestBuilder<'b, 'q> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(batch: &'b mut Batch<'q>, wr_id: u64, operation: Operation) -> Self {
         Self {
             batch,
@@ -71,7 +71,7 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
     ///
     /// A full queue and too many segments, a request that the type of the queue pair does not
     /// allow; the batch stays as it was.
-    #[inline]
+    #[inline(always)]
     pub fn from(self, segments: &[Segment]) -> Result<(), PostError> {
         self.push(Payload::Segments(segments))
     }
@@ -83,7 +83,7 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
     ///
     /// A full queue and more bytes than `max_inline_data`, a request that the type of the queue
     /// pair does not allow; the batch stays as it was.
-    #[inline]
+    #[inline(always)]
     pub fn inline(self, bytes: &[u8]) -> Result<(), PostError> {
         self.push(Payload::Inline(bytes))
     }
@@ -96,9 +96,14 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(self, payload: Payload<'_>) -> Result<(), PostError> {
         self.check(&payload)?;
+        self.push_unchecked(payload)
+    }
+
+    #[inline(always)]
+    fn push_unchecked(self, payload: Payload<'_>) -> Result<(), PostError> {
         self.batch.half.push(&Request {
             wr_id: self.wr_id,
             operation: self.operation,
@@ -107,8 +112,19 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
         })
     }
 
+    /// As [`RequestBuilder::from`] for a request that the peer answers with data.
+    #[inline(always)]
+    fn push_read(self, segments: &[Segment]) -> Result<(), PostError> {
+        let payload = Payload::Segments(segments);
+        self.check(&payload)?;
+        if !self.batch.half.entry.can_read() {
+            return Err(PostError::NoReads);
+        }
+        self.push_unchecked(payload)
+    }
+
     /// Refuses what the peer answers with data, where the two sides agreed on none of it.
-    #[inline]
+    #[inline(always)]
     fn check_depth(&self) -> Result<(), PostError> {
         let half = &*self.batch.half;
         match half.qp_type.can(&self.operation) && !half.entry.can_read() {
@@ -134,19 +150,16 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
     }
 
     /// Refuses what this queue pair cannot carry out.
-    #[inline]
+    #[inline(always)]
     fn check(&self, payload: &Payload<'_>) -> Result<(), PostError> {
         let half = &*self.batch.half;
         let (entry, qp_type) = (&half.entry, half.qp_type);
-        if entry.is_inherited() {
-            return Err(PostError::Inherited);
+        // The builder itself is passed to no function: it would have to be in memory.
+        if half.is_inherited() {
+            return Err(half.refusal(self.wr_id, self.batch.numbers));
         }
-        if self.wr_id > self.batch.numbers {
-            let wr_id = self.wr_id;
-            return Err(PostError::NumberTaken { wr_id });
-        }
-        if !qp_type.can(&self.operation) {
-            return Err(PostError::WrongQpType { qp_type });
+        if self.wr_id > self.batch.numbers || !qp_type.can(&self.operation) {
+            return Err(half.refusal(self.wr_id, self.batch.numbers));
         }
         if qp_type != QpType::Ud {
             return Ok(());
@@ -203,10 +216,9 @@ impl ReadBuilder<'_, '_> {
     /// # Errors
     ///
     /// As [`RequestBuilder::from`]; [`PostError::NoReads`] where the two sides agreed on none.
-    #[inline]
+    #[inline(always)]
     pub fn into(self, segments: &[Segment]) -> Result<(), PostError> {
-        self.request.check_depth()?;
-        self.request.from(segments)
+        self.request.push_read(segments)
     }
 }
 

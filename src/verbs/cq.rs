@@ -13,7 +13,7 @@ use super::{CompletionChannel, Completions};
 use crate::device::{Context, CqToken, KernelObject, ObjectKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Completion, CompletionQueue, CqSetup, Provider};
-use crate::sys::{Attr, Deadline, Value, wait_readable};
+use crate::sys::{Attr, Deadline, Value, is_inherited, wait_readable};
 
 /// A completion queue: where finished work requests are reported.
 ///
@@ -26,6 +26,8 @@ pub struct Cq {
     object: Arc<KernelObject>,
     channel: Option<ChannelMember>,
     token: CqToken,
+    /// Which process made the queue.
+    generation: u32,
     /// Set while the queue has asked for an event that it has not read yet: how many events the
     /// program had read of the channel until then.
     armed_at: Option<u64>,
@@ -120,6 +122,7 @@ impl<'a> CqBuilder<'a> {
             object,
             channel: member,
             token,
+            generation: context.generation(),
             armed_at: None,
         })
     }
@@ -193,10 +196,14 @@ impl Cq {
     /// # }
     /// ```
     #[doc(alias = "ibv_poll_cq")]
-    #[inline]
+    #[inline(always)]
     pub fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
-        let taken = self.take(entries);
-        &entries[..taken]
+        match &mut self.queue {
+            // The completions are the parent's.
+            _ if is_inherited(self.generation) => &[],
+            CompletionQueue::Rxe(queue) => queue.poll(entries),
+            _ => self.poll_elsewhere(entries),
+        }
     }
 
     /// The completions that there are now, one by one, as a program without an array for them takes
@@ -218,17 +225,13 @@ impl Cq {
     #[doc(alias("ibv_start_poll", "ibv_next_poll"))]
     #[inline]
     pub fn completions(&mut self) -> Completions<'_> {
-        let is_inherited = self.object.context().is_inherited();
-        Completions::of((!is_inherited).then_some(&mut self.queue))
+        let is_own = !is_inherited(self.generation);
+        Completions::of(is_own.then_some(&mut self.queue))
     }
 
-    /// A forked child finds nothing: the completions are the parent's.
-    #[inline]
-    fn take(&mut self, entries: &mut [Completion]) -> usize {
-        match self.object.context().is_inherited() {
-            true => 0,
-            false => self.queue.poll(entries),
-        }
+    #[inline(never)]
+    fn poll_elsewhere<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
+        self.queue.poll(entries)
     }
 
     /// Asks for one event on the channel at the next completion, or the next solicited one.
@@ -292,12 +295,12 @@ impl Cq {
     /// Polls; arms the queue when nothing is there, and polls again, since what came before the
     /// arming gives no event. Returns how many completions were taken.
     pub(crate) fn poll_or_arm(&mut self, entries: &mut [Completion]) -> Result<usize> {
-        let taken = self.take(entries);
+        let taken = self.poll(entries).len();
         if taken > 0 || self.event_due() {
             return Ok(taken);
         }
         self.arm_for_event()?;
-        Ok(self.take(entries))
+        Ok(self.poll(entries).len())
     }
 
     /// Whether the queue was armed and its event not read yet. Where the program has read an event

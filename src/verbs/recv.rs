@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{ListError, RecvRequest};
 use crate::fastpath::{PostError, QpType, RecvQueue, Segment};
 use crate::qp_table::QpEntry;
+use crate::sys::is_inherited;
 
 /// The half of a queue pair that receives are posted to.
 #[derive(Debug)]
@@ -13,12 +14,15 @@ pub struct RecvHalf {
     queue: Option<RecvQueue>,
     entry: Arc<QpEntry>,
     qp_type: QpType,
+    /// Which process made the queue pair.
+    generation: u32,
 }
 
 impl RecvHalf {
     pub(super) fn new(queue: Option<RecvQueue>, entry: Arc<QpEntry>, qp_type: QpType) -> Self {
         Self {
             queue,
+            generation: entry.context().generation(),
             entry,
             qp_type,
         }
@@ -38,7 +42,7 @@ impl RecvHalf {
     /// [`PostError::SharedReceiveQueue`] where the receives are those of a
     /// [shared receive queue](crate::Srq::post), [`PostError::NoQueue`] where there are none.
     #[doc(alias("ibv_post_recv", "rdma_post_recv", "rdma_post_recvv"))]
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         self.usable_queue()?.post(wr_id, segments)
     }
@@ -69,9 +73,9 @@ impl RecvHalf {
         post_list(queue, receives)
     }
 
-    #[inline]
+    #[inline(always)]
     fn usable_queue(&mut self) -> Result<&mut RecvQueue, PostError> {
-        if self.entry.is_inherited() {
+        if is_inherited(self.generation) {
             return Err(PostError::Inherited);
         }
         if self.entry.state() == QpEntry::DESTROYED {

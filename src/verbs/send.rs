@@ -7,6 +7,7 @@ use rdmacm_kernel_abi::uverbs;
 use super::{Batch, ListError, Pd, SendRequest};
 use crate::fastpath::{PostError, QpType, Request, SendQueue};
 use crate::qp_table::QpEntry;
+use crate::sys::is_inherited;
 
 /// The half of a queue pair that requests are posted to.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub struct SendHalf {
     pub(super) entry: Arc<QpEntry>,
     pub(super) qp_type: QpType,
     pub(super) pd: Pd,
+    /// Which process made the queue pair.
+    generation: u32,
 }
 
 impl SendHalf {
@@ -27,6 +30,7 @@ impl SendHalf {
     ) -> Self {
         Self {
             queue,
+            generation: entry.context().generation(),
             entry,
             qp_type,
             pd,
@@ -46,7 +50,7 @@ impl SendHalf {
     /// # Ok(()) }
     /// ```
     #[doc(alias("ibv_post_send", "ibv_wr_start"))]
-    #[inline]
+    #[inline(always)]
     pub fn batch(&mut self) -> Batch<'_> {
         // An earlier batch may have been forgotten instead of dropped.
         self.discard();
@@ -108,8 +112,17 @@ impl SendHalf {
     }
 
     /// Builds a request in the queue.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
+        match &mut self.queue {
+            Some(SendQueue::Rxe(queue)) => queue.push(request),
+            // The copy is for the call's sake: the request itself stays in registers.
+            _ => self.push_elsewhere(&{ *request }),
+        }
+    }
+
+    #[inline(never)]
+    fn push_elsewhere(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         match &mut self.queue {
             Some(queue) => queue.push(request),
             None => Err(self.without_queue()),
@@ -125,10 +138,21 @@ impl SendHalf {
         }
     }
 
-    /// Starts the requests that were built.
-    #[inline]
+    /// Starts the requests that were built. Where they cannot start they are forgotten.
+    #[inline(always)]
     pub(super) fn start(&mut self) -> Result<(), PostError> {
-        self.check_state()?;
+        if let Err(error) = self.check_state() {
+            self.discard();
+            return Err(error);
+        }
+        match &mut self.queue {
+            Some(SendQueue::Rxe(queue)) => queue.ring_doorbell(),
+            _ => self.start_elsewhere(),
+        }
+    }
+
+    #[inline(never)]
+    fn start_elsewhere(&mut self) -> Result<(), PostError> {
         match &mut self.queue {
             Some(queue) => queue.ring_doorbell(),
             None => Ok(()),
@@ -136,8 +160,16 @@ impl SendHalf {
     }
 
     /// Forgets requests that were built and not started.
-    #[inline]
+    #[inline(always)]
     pub(super) fn discard(&mut self) {
+        match &mut self.queue {
+            Some(SendQueue::Rxe(queue)) => queue.discard(),
+            _ => self.discard_elsewhere(),
+        }
+    }
+
+    #[inline(never)]
+    fn discard_elsewhere(&mut self) {
         if let Some(queue) = &mut self.queue {
             queue.discard();
         }
@@ -150,14 +182,32 @@ impl SendHalf {
 
     /// Requests must not be queued below RTS: the kernel would refuse the doorbell but keep them,
     /// and carry them out at some later doorbell.
-    #[inline]
+    #[inline(always)]
     fn check_state(&self) -> Result<(), PostError> {
+        match self.entry.state() == uverbs::QpState::RTS.0 && !self.is_inherited() {
+            true => Ok(()),
+            false => self.check_other_state(),
+        }
+    }
+
+    #[cold]
+    fn check_other_state(&self) -> Result<(), PostError> {
         match self.entry.state() {
-            _ if self.entry.is_inherited() => Err(PostError::Inherited),
+            _ if self.is_inherited() => Err(PostError::Inherited),
             QpEntry::DESTROYED => Err(PostError::Destroyed),
             state if state < uverbs::QpState::RTS.0 => Err(PostError::NotConnected),
             state if state > uverbs::QpState::RTS.0 => self.check_flushes(),
             _ => Ok(()),
+        }
+    }
+
+    /// Why a request cannot be posted, whatever its data; `numbers` is the largest that it may have.
+    #[cold]
+    pub(super) fn refusal(&self, wr_id: u64, numbers: u64) -> PostError {
+        match self.qp_type {
+            _ if self.is_inherited() => PostError::Inherited,
+            _ if wr_id > numbers => PostError::NumberTaken { wr_id },
+            qp_type => PostError::WrongQpType { qp_type },
         }
     }
 
@@ -167,5 +217,11 @@ impl SendHalf {
             Some(queue) if !queue.flushes_late_requests() => Err(PostError::Disconnected),
             _ => Ok(()),
         }
+    }
+
+    /// Whether this process is a forked child of the one that made the queue pair.
+    #[inline(always)]
+    pub(super) fn is_inherited(&self) -> bool {
+        is_inherited(self.generation)
     }
 }

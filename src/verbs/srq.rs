@@ -150,7 +150,7 @@ impl Srq {
     ///
     /// A full queue and more segments than the queue was made for; the queue stays as it was.
     #[doc(alias("ibv_post_srq_recv", "rdma_post_recv", "rdma_post_recvv"))]
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         if self.object.context().is_inherited() {
             return Err(PostError::Inherited);

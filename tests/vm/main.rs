@@ -17,6 +17,7 @@ mod faults;
 mod field_reports;
 mod harness;
 mod ibacm;
+mod instructions;
 mod interop;
 mod multicast;
 mod pair;
@@ -75,6 +76,7 @@ fn tests() -> Vec<Test> {
         faults::tests(),
         field_reports::tests(),
         counts::tests(),
+        instructions::tests(),
         multicast::tests(),
         interop::tests(),
         siw::tests(),

@@ -4,8 +4,8 @@ use std::io::{self, Read};
 use std::process::ExitCode;
 
 use crate::{
-    bad_situations, counts, endurance, environment, exchange, field_reports, ibacm, peers, raw_cm,
-    sample, teardown, trace_command, traffic, two_hosts,
+    bad_situations, counts, endurance, environment, exchange, field_reports, ibacm, instructions,
+    peers, raw_cm, sample, teardown, trace_command, traffic, two_hosts,
 };
 
 /// A program: gets its arguments, without its name.
@@ -15,6 +15,7 @@ type Program = fn(&[String]) -> ExitCode;
 const PROGRAMS: &[(&str, Program)] = &[
     ("trace", trace_command::run),
     ("counts", counts::run),
+    ("instructions", instructions::run),
     ("connections", counts::many_connections),
     ("batch_of_sends", counts::batch_of_sends),
     ("hold", hold),

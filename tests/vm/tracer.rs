@@ -15,6 +15,7 @@ mod event;
 mod ptrace;
 mod remote;
 mod rule;
+pub mod steps;
 mod summary;
 mod syscalls;
 mod target;

@@ -87,3 +87,22 @@ fn a_child_is_refused_in_every_way() {
     pair::part(pair).unwrap();
     twin.assert_clean();
 }
+
+/// rxe has none of them, so that no test on a real kernel does this.
+#[test]
+fn a_child_that_closes_an_xrc_domain_is_refused() {
+    let twin = Twin::new();
+    twin.change_device(0, |device| device.has_xrc = true);
+    let context = twin.registry().context_of_index(0).unwrap();
+    let mut xrcd = Some(context.open_xrcd().unwrap());
+    let held = hold_in_child(|| {
+        let error = xrcd.take().unwrap().close().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        assert_eq!(context.open_xrcd().unwrap_err().kind(), error.kind());
+        assert_eq!(twin.census().xrcds, 1);
+    });
+    assert!(held, "see the child's output above");
+    xrcd.take().unwrap().close().unwrap();
+    drop(context);
+    twin.assert_clean();
+}

@@ -28,19 +28,46 @@ impl CompletionQueue {
         self.ring.depth()
     }
 
-    /// Takes out as many completions as there are, up to the length of `entries`.
-    #[inline]
-    pub(crate) fn poll(&mut self, entries: &mut [Completion]) -> usize {
-        self.ring.drain(entries.len(), |index, slot| {
+    /// Takes out as many completions as there are, up to the length of `entries`, and returns them.
+    #[inline(always)]
+    pub(crate) fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
+        let full = self.ring.full();
+        if full == 0 {
+            return &[];
+        }
+        let count = entries.len().min(full);
+        let entries = &mut entries[..count];
+        if let [entry] = &mut *entries {
+            self.ring.take_one(|slot| {
+                // SAFETY: as in `take`.
+                *entry = Completion(unsafe { slot.cast::<uverbs::Wc>().read() });
+            });
+        } else {
+            self.take(&mut *entries);
+        }
+        entries
+    }
+
+    /// Takes out completions, which must be there.
+    #[inline(never)]
+    fn take(&mut self, entries: &mut [Completion]) {
+        if entries.is_empty() {
+            return;
+        }
+        let to = entries.as_mut_ptr();
+        self.ring.take(entries.len(), |number, slot| {
             // SAFETY: `new` checked that a slot holds a `Wc`, every bit pattern of which is valid,
-            // and the kernel does not touch the slot before `drain` gives it back. The index is
-            // below `entries.len()`.
-            entries[index] = Completion(unsafe { slot.cast::<uverbs::Wc>().read() });
-        })
+            // and the kernel does not touch the slot before it is given back. The number is below
+            // `entries.len()`.
+            unsafe {
+                to.add(number)
+                    .write(Completion(slot.cast::<uverbs::Wc>().read()))
+            };
+        });
     }
     /// How many completions there are.
     pub(crate) fn waiting(&self) -> u32 {
-        self.ring.waiting()
+        self.ring.full() as u32
     }
 
     /// Where the completions that there are now end.

@@ -49,24 +49,29 @@ impl ProducerCursor {
     }
 
     /// The next slot, if one is free.
-    #[inline]
-    pub(super) fn free(&mut self, consumer: &impl Index) -> Option<u32> {
-        let after = (self.next + 1) & self.mask;
-        if after == self.consumed {
-            // Acquire pairs with the other side's release of the slots it is done with: what we
-            // write there cannot become visible before it stopped reading.
-            self.consumed = consumer.load(Ordering::Acquire) & self.mask;
-            if after == self.consumed {
-                return None;
-            }
+    #[inline(always)]
+    pub(super) fn free(&mut self, consumer: &impl Index) -> Option<FreeSlot> {
+        let index = self.next;
+        let after = (index + 1) & self.mask;
+        match after != self.consumed || self.has_moved(consumer) {
+            true => Some(FreeSlot { index, after }),
+            false => None,
         }
-        Some(self.next)
+    }
+
+    /// Looks where the other side is, and says whether it has gone on.
+    #[cold]
+    fn has_moved(&mut self, consumer: &impl Index) -> bool {
+        // Acquire pairs with the other side's release of the slots it is done with: what we write
+        // there cannot become visible before it stopped reading.
+        let consumed = consumer.load(Ordering::Acquire) & self.mask;
+        std::mem::replace(&mut self.consumed, consumed) != consumed
     }
 
     /// Takes the slot that [`ProducerCursor::free`] gave.
-    #[inline]
-    pub(super) fn advance(&mut self) {
-        self.next = (self.next + 1) & self.mask;
+    #[inline(always)]
+    pub(super) fn advance(&mut self, slot: FreeSlot) {
+        self.next = slot.after;
     }
 
     /// Whether slots were taken that the other side was not told of.
@@ -80,8 +85,9 @@ impl ProducerCursor {
     pub(super) fn publish(&mut self, producer: &impl Index) {
         // Release: the elements are in memory before the index that covers them. On x86-64 an
         // ordinary store, on aarch64 `stlr`; the other side loads with acquire.
-        producer.store(self.next, Ordering::Release);
-        self.published = self.next;
+        let next = self.next;
+        producer.store(next, Ordering::Release);
+        self.published = next;
     }
 
     /// How many published elements the other side has not taken yet.
@@ -91,8 +97,25 @@ impl ProducerCursor {
     }
 
     /// Forgets the slots that were taken and not published.
+    #[inline]
     pub(super) fn discard(&mut self) {
         self.next = self.published;
+    }
+}
+
+/// A slot that may be filled.
+#[derive(Debug)]
+pub(super) struct FreeSlot {
+    index: u32,
+    /// The slot behind it.
+    after: u32,
+}
+
+impl FreeSlot {
+    /// The slot's number, less than the number of slots.
+    #[inline(always)]
+    pub(super) fn index(&self) -> u32 {
+        self.index
     }
 }
 
@@ -112,28 +135,24 @@ impl ConsumerCursor {
         }
     }
 
-    /// Calls `take` with each full slot in order, at most `limit` of them, then gives them back to
-    /// the other side. Returns how many there were.
-    #[inline]
-    pub(super) fn drain(
-        &mut self,
-        producer: &impl Index,
-        consumer: &impl Index,
-        limit: usize,
-        mut take: impl FnMut(usize, u32),
-    ) -> usize {
-        let produced = self.produced(producer);
-        let mut taken = 0;
-        while taken < limit
-            && let Some(slot) = self.next_before(produced)
-        {
-            take(taken, slot);
-            taken += 1;
-        }
-        if taken > 0 {
-            self.give_back(consumer);
-        }
-        taken
+    /// How many slots are full, from [`ConsumerCursor::next`] on.
+    #[inline(always)]
+    pub(super) fn full(&self, producer: &impl Index) -> usize {
+        // Acquire as in `produced`.
+        let produced = producer.load(Ordering::Acquire) as usize;
+        produced.wrapping_sub(self.next as usize) & self.mask as usize
+    }
+
+    /// The slot to be emptied next.
+    #[inline(always)]
+    pub(super) fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Counts slots as taken, no more than are full.
+    #[inline(always)]
+    pub(super) fn skip(&mut self, count: u32) {
+        self.next = (self.next + count) & self.mask;
     }
 
     /// How far the other side has come.
@@ -142,11 +161,6 @@ impl ConsumerCursor {
         // Acquire pairs with the other side's release: the elements are in memory before the index
         // that covers them. Masked at once, so that no value leads outside the ring.
         producer.load(Ordering::Acquire) & self.mask
-    }
-
-    /// How many elements there are.
-    pub(super) fn waiting(&self, producer: &impl Index) -> u32 {
-        self.produced(producer).wrapping_sub(self.next) & self.mask
     }
 
     /// The next full slot, if it lies before `produced`, which [`ConsumerCursor::produced`] said.
@@ -161,7 +175,7 @@ impl ConsumerCursor {
     }
 
     /// Gives the slots that were taken to the other side.
-    #[inline]
+    #[inline(always)]
     pub(super) fn give_back(&self, consumer: &impl Index) {
         // Release: the elements are copied out before the other side may overwrite them.
         consumer.store(self.next, Ordering::Release);

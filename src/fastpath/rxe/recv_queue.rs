@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rdmacm_kernel_abi::rxe;
 
-use super::memory::{dma, write_payload};
+use super::memory::{message, write_segments};
 use super::ring::Producer;
 use crate::error::Error;
-use crate::fastpath::request::{Payload, PostError, Segment, total_length};
+use crate::fastpath::request::{PostError, Segment};
 use crate::sys::Mapping;
 
 /// The receive queue of one queue pair, or one that several share.
@@ -38,35 +38,42 @@ impl RecvQueue {
     }
 
     /// Puts a receive into the ring, without telling the kernel.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+        match segments.len() {
+            1 => self.build(wr_id, segments),
+            // Apart, as in the send queue.
+            _ => self.push_many(wr_id, segments),
+        }
+    }
+
+    #[inline(never)]
+    fn push_many(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+        self.build(wr_id, segments)
+    }
+
+    #[inline(always)]
+    fn build(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         if segments.len() > self.max_segments as usize {
             return Err(PostError::TooManySegments {
                 segments: segments.len(),
                 max: self.max_segments,
             });
         }
-        let length = total_length(segments)?;
-        let depth = self.ring.depth();
-        let slot = self
-            .ring
-            .free_slot()
-            .ok_or(PostError::QueueFull { depth })?;
-        let wqe = rxe::RecvWqe {
-            wr_id,
-            dma: dma(length, segments.len() as u32),
-            ..Default::default()
+        let Some(slot) = self.ring.free_slot() else {
+            return Err(self.full());
         };
+        let at = self.ring.address(&slot);
+        let wqe = at.cast::<rxe::RecvWqe>().as_ptr();
         // SAFETY: the slot is ours until `publish`, and `new` checked that it holds a `RecvWqe`
-        // with `max_segments` segments behind it; aligned as for the send queue.
+        // with `max_segments` segments behind it; aligned as for the send queue. The two reserved
+        // fields are zero from the beginning.
         unsafe {
-            slot.cast::<rxe::RecvWqe>().write(wqe);
-            write_payload(
-                slot.add(size_of::<rxe::RecvWqe>()),
-                Payload::Segments(segments),
-            );
+            let length = write_segments(at.add(size_of::<rxe::RecvWqe>()), segments)?;
+            (&raw mut (*wqe).wr_id).write(wr_id);
+            (&raw mut (*wqe).dma).write(message(length, segments.len() as u32));
         }
-        self.ring.advance();
+        self.ring.advance(slot);
         Ok(())
     }
 
@@ -74,5 +81,12 @@ impl RecvQueue {
     #[inline]
     pub(crate) fn publish(&mut self) {
         self.ring.publish();
+    }
+
+    #[cold]
+    fn full(&self) -> PostError {
+        PostError::QueueFull {
+            depth: self.ring.depth(),
+        }
     }
 }

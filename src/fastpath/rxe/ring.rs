@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU32;
 
 use rdmacm_kernel_abi::rxe::QueueHeader;
 
-use super::cursor::{ConsumerCursor, ProducerCursor};
+use super::cursor::{ConsumerCursor, FreeSlot, ProducerCursor};
 use crate::sys::Mapping;
 
 /// Why a mapping is no ring.
@@ -22,7 +22,7 @@ pub(super) struct BadRing(pub String);
 struct Ring {
     /// Address of the header.
     base: NonNull<u8>,
-    log2_slot_size: u32,
+    slot_size: usize,
     mask: u32,
     /// Keeps `base` valid.
     _mapping: Arc<Mapping>,
@@ -65,12 +65,13 @@ impl Ring {
         }
         Ok(Self {
             base,
-            log2_slot_size,
+            slot_size: 1 << log2_slot_size,
             mask,
             _mapping: mapping,
         })
     }
 
+    #[inline(always)]
     fn producer_index(&self) -> &AtomicU32 {
         // SAFETY: the header is mapped for as long as `self` lives and the field is aligned. Both
         // sides treat it as an atomic.
@@ -80,6 +81,7 @@ impl Ring {
         }
     }
 
+    #[inline(always)]
     fn consumer_index(&self) -> &AtomicU32 {
         // SAFETY: as for `producer_index`.
         unsafe {
@@ -88,12 +90,26 @@ impl Ring {
         }
     }
 
+    #[inline(always)]
     fn slot(&self, index: u32) -> NonNull<u8> {
-        let index = (index & self.mask) as usize;
-        // SAFETY: `new` checked that `mask + 1` slots lie in the mapping behind the header.
+        debug_assert!(index <= self.mask);
+        // SAFETY: `new` checked that `mask + 1` slots lie in the mapping behind the header. The
+        // indices are those of the cursors, which are masked wherever they come from.
         unsafe {
             self.base
-                .add(size_of::<QueueHeader>() + (index << self.log2_slot_size))
+                .add(size_of::<QueueHeader>() + index as usize * self.slot_size)
+        }
+    }
+
+    /// Calls `visit` with each of `count` slots from `first` on, of which the last is none beyond
+    /// the ring's last.
+    #[inline(always)]
+    fn each(&self, first: u32, count: usize, mut visit: impl FnMut(usize, NonNull<u8>)) {
+        let mut slot = self.slot(first);
+        for number in 0..count {
+            visit(number, slot);
+            // SAFETY: the next slot is one of the ring, or right behind it and not used.
+            slot = unsafe { slot.add(self.slot_size) };
         }
     }
 }
@@ -120,21 +136,26 @@ impl Producer {
 
     /// Bytes in a slot.
     pub(super) fn slot_size(&self) -> usize {
-        1 << self.ring.log2_slot_size
+        self.ring.slot_size
     }
 
     /// The next slot, if one is free. It may be filled until the next call, and counts from
     /// [`Producer::advance`] on.
-    #[inline]
-    pub(super) fn free_slot(&mut self) -> Option<NonNull<u8>> {
-        let free = self.cursor.free(self.ring.consumer_index())?;
-        Some(self.ring.slot(free))
+    #[inline(always)]
+    pub(super) fn free_slot(&mut self) -> Option<FreeSlot> {
+        self.cursor.free(self.ring.consumer_index())
+    }
+
+    /// Where a slot is.
+    #[inline(always)]
+    pub(super) fn address(&self, slot: &FreeSlot) -> NonNull<u8> {
+        self.ring.slot(slot.index())
     }
 
     /// Takes the slot that [`Producer::free_slot`] gave.
-    #[inline]
-    pub(super) fn advance(&mut self) {
-        self.cursor.advance();
+    #[inline(always)]
+    pub(super) fn advance(&mut self, slot: FreeSlot) {
+        self.cursor.advance(slot);
     }
 
     /// Whether slots were filled that the kernel was not told of.
@@ -155,6 +176,7 @@ impl Producer {
     }
 
     /// Forgets the filled slots that were not published.
+    #[inline]
     pub(super) fn discard(&mut self) {
         self.cursor.discard();
     }
@@ -179,31 +201,41 @@ impl Consumer {
         self.ring.mask
     }
 
-    /// Calls `take` with each full slot in order, at most `limit` of them, then gives them back to
-    /// the kernel. Returns how many there were.
-    #[inline]
-    pub(super) fn drain(
-        &mut self,
-        limit: usize,
-        mut take: impl FnMut(usize, NonNull<u8>),
-    ) -> usize {
-        let ring = &self.ring;
-        let (produced, consumed) = (ring.producer_index(), ring.consumer_index());
-        self.cursor
-            .drain(produced, consumed, limit, |number, slot| {
-                take(number, ring.slot(slot));
-            })
+    /// How many slots are full.
+    #[inline(always)]
+    pub(super) fn full(&self) -> usize {
+        self.cursor.full(self.ring.producer_index())
+    }
+
+    /// Calls `take` with the next slot, which must be full, and gives it back to the kernel.
+    #[inline(always)]
+    pub(super) fn take_one(&mut self, take: impl FnOnce(NonNull<u8>)) {
+        take(self.ring.slot(self.cursor.next()));
+        self.cursor.skip(1);
+        self.cursor.give_back(self.ring.consumer_index());
+    }
+
+    /// Calls `take` with each of the next `count` slots in order, which must be full, and gives them
+    /// back to the kernel.
+    #[inline(always)]
+    pub(super) fn take(&mut self, count: usize, mut take: impl FnMut(usize, NonNull<u8>)) {
+        let first = self.cursor.next();
+        let up_to_the_end = (self.ring.mask - first) as usize + 1;
+        let straight = count.min(up_to_the_end);
+        self.ring.each(first, straight, &mut take);
+        if straight < count {
+            let rest = count - straight;
+            self.ring
+                .each(0, rest, |number, slot| take(straight + number, slot));
+        }
+        self.cursor.skip(count as u32);
+        self.cursor.give_back(self.ring.consumer_index());
     }
 
     /// How far the kernel has come.
     #[inline]
     pub(super) fn produced(&self) -> u32 {
         self.cursor.produced(self.ring.producer_index())
-    }
-
-    /// How many elements there are.
-    pub(super) fn waiting(&self) -> u32 {
-        self.cursor.waiting(self.ring.producer_index())
     }
 
     /// The next full slot, if it lies before `produced`, which [`Consumer::produced`] said. It is

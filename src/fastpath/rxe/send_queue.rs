@@ -5,13 +5,12 @@ use std::sync::Arc;
 use rdmacm_kernel_abi::rxe;
 use rdmacm_kernel_abi::uverbs::{self, WrOpcode};
 
-use super::memory::{dma, write_payload};
+use super::memory::{message, write_payload, write_segments};
 use super::ring::Producer;
 use crate::error::Error;
 use crate::fastpath::Doorbell;
 use crate::fastpath::request::{
-    Datagram, Flush, Operation, Payload, PostError, RemoteAddress, Request, WindowBind,
-    total_length,
+    Datagram, Flush, Operation, Payload, PostError, RemoteAddress, Request, Segment, WindowBind,
 };
 use crate::sys::Mapping;
 
@@ -52,38 +51,21 @@ impl SendQueue {
     }
 
     /// Builds a request in the ring, without telling the kernel.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
-        let (length, count, inline) = match request.payload {
-            Payload::Segments(segments) => {
-                if segments.len() > self.max_segments as usize {
-                    return Err(PostError::TooManySegments {
-                        segments: segments.len(),
-                        max: self.max_segments,
-                    });
-                }
-                (total_length(segments)?, segments.len() as u32, 0)
-            }
-            Payload::Inline(bytes) => {
-                if bytes.len() > self.max_inline as usize {
-                    return Err(PostError::InlineTooLong {
-                        length: bytes.len(),
-                        max: self.max_inline,
-                    });
-                }
-                (bytes.len() as u32, 1, uverbs::SendFlags::INLINE.bits())
-            }
-            // The kernel looks for it in this place without a flag.
-            Payload::Value(bytes) => (bytes.len() as u32, 0, 0),
-            Payload::Remote(length) => (length, 0, 0),
+        self.check_payload(request.payload)?;
+        let (placed, inline) = match request.payload {
+            Payload::Segments(segments) if segments.len() != 1 => (Some(self.place(segments)?), 0),
+            Payload::Inline(_) => (None, uverbs::SendFlags::INLINE.bits()),
+            // The kernel looks for a value in the place of inline bytes without a flag.
+            _ => (None, 0),
         };
-        let depth = self.ring.depth();
-        let slot = self
-            .ring
-            .free_slot()
-            .ok_or(PostError::QueueFull { depth })?;
+        let Some(slot) = self.ring.free_slot() else {
+            return Err(self.full());
+        };
         let (opcode, extra, target) = encode(request.operation);
-        let wqe = slot.cast::<rxe::SendWqe>().as_ptr();
+        let at = self.ring.address(&slot);
+        let wqe = at.cast::<rxe::SendWqe>().as_ptr();
         // SAFETY: the slot is ours until `advance` and `publish`; `new` checked that it holds a
         // `SendWqe` with the payload behind it, for as many segments or inline bytes as were
         // checked above. Slots are 8-aligned: the ring starts 384 bytes into a page and slots are
@@ -100,19 +82,65 @@ impl SendQueue {
             (&raw mut (*wqe).state).write(0);
             // This is the remote address that is used; the one in `wr` is not.
             (&raw mut (*wqe).iova).write(target.address());
-            (&raw mut (*wqe).dma).write(dma(length, count));
-            write_payload(slot.add(size_of::<rxe::SendWqe>()), request.payload);
+            let message = match placed {
+                Some(message) => message,
+                None => write_payload(at.add(size_of::<rxe::SendWqe>()), request.payload)?,
+            };
+            (&raw mut (*wqe).dma).write(message);
         }
-        self.ring.advance();
+        self.ring.advance(slot);
         Ok(())
     }
 
+    /// Writes the segments of the next request into its slot, ahead of the rest. In a function of its
+    /// own, and apart: their loop would cost requests of one segment, which need none.
+    #[cold]
+    fn place(&mut self, segments: &[Segment]) -> Result<rxe::DmaInfo, PostError> {
+        let Some(slot) = self.ring.free_slot() else {
+            return Err(self.full());
+        };
+        // SAFETY: as in `push`, which checked the number of segments.
+        unsafe {
+            let at = self.ring.address(&slot).add(size_of::<rxe::SendWqe>());
+            let length = write_segments(at, segments)?;
+            Ok(message(length, segments.len() as u32))
+        }
+    }
+
+    #[inline(always)]
+    fn check_payload(&self, payload: Payload<'_>) -> Result<(), PostError> {
+        match payload {
+            Payload::Segments(segments) if segments.len() > self.max_segments as usize => {
+                Err(PostError::TooManySegments {
+                    segments: segments.len(),
+                    max: self.max_segments,
+                })
+            }
+            Payload::Inline(bytes) if bytes.len() > self.max_inline as usize => {
+                Err(PostError::InlineTooLong {
+                    length: bytes.len(),
+                    max: self.max_inline,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn full(&self) -> PostError {
+        PostError::QueueFull {
+            depth: self.ring.depth(),
+        }
+    }
+
     /// Forgets the requests that were pushed since the last doorbell.
+    #[inline]
     pub(crate) fn discard(&mut self) {
         self.ring.discard();
     }
 
     /// Hands the pushed requests to the kernel and rings the doorbell, if there are any.
+    #[inline(always)]
     pub(crate) fn ring_doorbell(&mut self) -> Result<(), PostError> {
         if !self.ring.has_unpublished() {
             return Ok(());
@@ -151,7 +179,7 @@ impl Target {
     });
 
     /// The address in the peer's memory; 0 without one.
-    #[inline]
+    #[inline(always)]
     fn address(self) -> u64 {
         match self {
             Self::Memory(remote) => remote.address,
@@ -163,7 +191,7 @@ impl Target {
 }
 
 /// The kernel's opcode, the immediate data or key as it lies in the request, and the target.
-#[inline]
+#[inline(always)]
 fn encode(operation: Operation) -> (u32, u32, Target) {
     use Target::{Memory, Receiver};
     let atomic = |at, compare_add, swap| {
@@ -203,7 +231,7 @@ fn encode(operation: Operation) -> (u32, u32, Target) {
 /// # Safety
 ///
 /// `to` must be valid for writes.
-#[inline]
+#[inline(always)]
 unsafe fn write_target(to: *mut [u64; 15], target: Target) {
     match target {
         Target::Memory(remote) => {

@@ -46,11 +46,11 @@ impl CompletionQueue {
         self.elements.count()
     }
 
-    /// Takes out as many completions as there are, up to the length of `entries`.
-    #[inline]
-    pub(crate) fn poll(&mut self, entries: &mut [Completion]) -> usize {
+    /// Takes out as many completions as there are, up to the length of `entries`, and returns them.
+    #[inline(never)]
+    pub(crate) fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
         let mut taken = 0;
-        for entry in entries {
+        for entry in &mut *entries {
             let element = self.elements.at(self.next);
             // SAFETY: the element is in the mapping for as long as `self` lives, and its flags are
             // accessed as an atomic only.
@@ -67,7 +67,7 @@ impl CompletionQueue {
             self.next = self.next.wrapping_add(1);
             taken += 1;
         }
-        taken
+        &entries[..taken]
     }
 
     /// Where completions end at the latest: each slot is looked at once.
@@ -80,7 +80,10 @@ impl CompletionQueue {
     #[inline]
     pub(crate) fn next_before(&mut self, end: u32) -> Option<Completion> {
         let mut entry = [Completion::default()];
-        (self.next != end && self.poll(&mut entry) == 1).then_some(entry[0])
+        match self.next != end {
+            true => self.poll(&mut entry).first().copied(),
+            false => None,
+        }
     }
 
     /// Asks for an event at the next completion. There is no asking for solicited ones only: the

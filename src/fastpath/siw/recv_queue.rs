@@ -34,7 +34,7 @@ impl RecvQueue {
     }
 
     /// Posts a receive into `segments`; the kernel sees it at once.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         if segments.len() > self.max_segments as usize {
             return Err(PostError::TooManySegments {

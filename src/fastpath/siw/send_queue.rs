@@ -60,7 +60,7 @@ impl SendQueue {
     }
 
     /// Builds a request in the queue, without giving it to the kernel.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         let (opcode, remote) = encode(&request.operation)?;
         check_flags(opcode, request)?;
@@ -84,11 +84,13 @@ impl SendQueue {
     }
 
     /// Forgets the requests that were pushed since the last doorbell.
+    #[inline(never)]
     pub(crate) fn discard(&mut self) {
         self.next = self.given;
     }
 
     /// Gives the pushed requests to the kernel and rings the doorbell, if there are any.
+    #[inline(never)]
     pub(crate) fn ring_doorbell(&mut self) -> Result<(), PostError> {
         if self.next == self.given {
             return Ok(());

@@ -25,7 +25,10 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use memory::{PAGE, Pages};
 
 use super::linux::each_netlink_message;
-use super::{IoctlCommand, Kernel, LocalService, Question, Value, WriteCommand};
+use super::{
+    DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, LocalService, Question, Value,
+    WriteCommand,
+};
 
 /// A byte of the input from here on refuses the call that it is read for.
 const REFUSAL: u8 = 0xf0;
@@ -284,6 +287,16 @@ fn capable_device() -> uverbs::ExQueryDeviceResp {
     }
 }
 
+/// A doorbell that the kernel answers or refuses.
+#[derive(Debug)]
+struct Doorbell(Arc<Hostile>);
+
+impl DoorbellCommand for Doorbell {
+    fn send(&self, _fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.0.state().refuse()
+    }
+}
+
 impl Kernel for Hostile {
     fn open(&self, _path: &Path) -> io::Result<OwnedFd> {
         self.state().refuse()?;
@@ -299,6 +312,14 @@ impl Kernel for Hostile {
                 Ok((major != 0).then(|| libc::makedev(major.into(), minor.into())))
             }
         }
+    }
+
+    fn doorbell(
+        self: Arc<Self>,
+        _request: [u8; DOORBELL_LENGTH],
+        _answer_at: usize,
+    ) -> Box<dyn DoorbellCommand> {
+        Box::new(Doorbell(self))
     }
 
     fn write_command(&self, _fd: BorrowedFd<'_>, command: WriteCommand<'_>) -> io::Result<()> {

@@ -4,12 +4,34 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::poll::PollFd;
 
 use super::{Call, Twin};
-use crate::sys::{IoctlCommand, Kernel, LocalService, Question, Value, WriteCommand};
+use crate::sys::{
+    DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, LocalService, Question, Value,
+    WriteCommand,
+};
+
+/// The twin's doorbell.
+#[derive(Debug)]
+struct Doorbell {
+    twin: Arc<Twin>,
+    request: [u8; DOORBELL_LENGTH],
+}
+
+impl DoorbellCommand for Doorbell {
+    fn send(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let command = WriteCommand {
+            request: &mut self.request.clone(),
+            response: None,
+            indirect: None,
+        };
+        self.twin.write_command(fd, command)
+    }
+}
 
 impl Kernel for Twin {
     fn open(&self, path: &Path) -> io::Result<OwnedFd> {
@@ -47,6 +69,17 @@ impl Kernel for Twin {
                 world.script.change(&call, 0, answer);
             }
             Ok(())
+        })
+    }
+
+    fn doorbell(
+        self: Arc<Self>,
+        request: [u8; DOORBELL_LENGTH],
+        _answer_at: usize,
+    ) -> Box<dyn DoorbellCommand> {
+        Box::new(Doorbell {
+            twin: self,
+            request,
         })
     }
 

@@ -105,6 +105,27 @@ pub fn resume(tid: i32, signal: i32) -> io::Result<()> {
     request(libc::PTRACE_SYSCALL, tid, 0, signal as usize)
 }
 
+/// Lets a stopped thread execute one instruction.
+pub fn step(tid: i32) -> io::Result<()> {
+    request(libc::PTRACE_SINGLESTEP, tid, 0, 0)
+}
+
+/// A thread's registers.
+pub type Registers = libc::user_regs_struct;
+
+/// The registers of a stopped thread.
+pub fn registers(tid: i32) -> io::Result<Registers> {
+    let mut registers = MaybeUninit::<Registers>::zeroed();
+    request(
+        libc::PTRACE_GETREGS,
+        tid,
+        0,
+        registers.as_mut_ptr().expose_provenance(),
+    )?;
+    // SAFETY: it is made of integers, which the zeros and the kernel both leave valid.
+    Ok(unsafe { registers.assume_init() })
+}
+
 /// Where the thread, stopped at a system call, is.
 pub fn position(tid: i32) -> io::Result<Position> {
     let mut info = MaybeUninit::<libc::ptrace_syscall_info>::zeroed();

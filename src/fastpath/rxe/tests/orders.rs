@@ -60,19 +60,24 @@ impl Ring {
             }
         };
         // SAFETY: whether anybody else is there is what the model checker finds out.
-        self.slots[slot as usize].with_mut(|place| unsafe { *place = value });
-        cursor.advance();
+        self.slots[slot.index() as usize].with_mut(|place| unsafe { *place = value });
+        cursor.advance(slot);
     }
 
     /// What is there, at most `limit` elements.
     #[expect(unsafe_code, reason = "a cell of the model checker's")]
     fn take(&self, cursor: &mut ConsumerCursor, limit: usize) -> Vec<u32> {
-        let mut values = Vec::new();
-        cursor.drain(&self.producer, &self.consumer, limit, |number, slot| {
-            assert_eq!(number, values.len());
+        let count = limit.min(cursor.full(&self.producer)) as u32;
+        let values = (0..count).map(|number| {
+            let slot = (cursor.next() + number) & self.mask();
             // SAFETY: as for `fill`.
-            values.push(self.slots[slot as usize].with(|place| unsafe { *place }));
+            self.slots[slot as usize].with(|place| unsafe { *place })
         });
+        let values = values.collect();
+        if count > 0 {
+            cursor.skip(count);
+            cursor.give_back(&self.consumer);
+        }
         values
     }
 

@@ -8,6 +8,7 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::Shared;
+use crate::fastpath::rxe::cursor::FreeSlot;
 use crate::fastpath::rxe::ring::{BadRing, Consumer, Producer};
 use crate::sys::twin::Twin;
 
@@ -43,9 +44,24 @@ fn config() -> ProptestConfig {
     }
 }
 
-fn write(slot: NonNull<u8>, value: u64) {
+/// Takes what is there, at most `limit` elements.
+fn drain(consumer: &mut Consumer, limit: usize, take: impl FnMut(usize, NonNull<u8>)) -> usize {
+    let count = consumer.full().min(limit);
+    consumer.take(count, take);
+    count
+}
+
+/// Fills a slot, which counts from then on.
+fn fill(producer: &mut Producer, slot: FreeSlot, value: u64) {
     // SAFETY: the producer's free slot has 64 bytes, aligned to 8, and is ours.
-    unsafe { slot.cast::<u64>().write(value) };
+    unsafe { producer.address(&slot).cast::<u64>().write(value) };
+    producer.advance(slot);
+}
+
+/// Fills the next slot, which must be free.
+fn fill_next(producer: &mut Producer, value: u64) {
+    let slot = producer.free_slot().expect("a free slot");
+    fill(producer, slot, value);
 }
 
 fn read(slot: NonNull<u8>) -> u64 {
@@ -74,8 +90,7 @@ proptest! {
                     let is_full = filled.len() + published.len() == depth;
                     prop_assert_eq!(slot.is_none(), is_full);
                     if let Some(slot) = slot {
-                        write(slot, number as u64);
-                        producer.advance();
+                        fill(&mut producer, slot, number as u64);
                         filled.push_back(number as u64);
                     }
                 }
@@ -114,10 +129,10 @@ proptest! {
                 }
                 continue;
             };
-            prop_assert_eq!(consumer.waiting() as usize, model.len());
+            prop_assert_eq!(consumer.full(), model.len());
             let mut drained = Vec::new();
             let count = if number % 2 == 0 {
-                consumer.drain(limit, |index, slot| {
+                drain(&mut consumer, limit, |index, slot| {
                     assert_eq!(index, drained.len());
                     drained.push(read(slot));
                 })
@@ -140,13 +155,12 @@ proptest! {
         let mut producer = Producer::new(shared.mapping.clone(), ELEMENT).unwrap();
         for index in indices {
             set_index(&shared, 128, index);
-            let taken = consumer.drain(usize::MAX, |_, slot| _ = read(slot));
+            let taken = drain(&mut consumer, usize::MAX, |_, slot| _ = read(slot));
             prop_assert!(taken <= 3);
             set_index(&shared, 256, index);
             for _ in 0..4 {
                 if let Some(slot) = producer.free_slot() {
-                    write(slot, 1);
-                    producer.advance();
+                    fill(&mut producer, slot, 1);
                 }
             }
             producer.publish();
@@ -167,8 +181,7 @@ fn indices_in_memory_stay_masked() {
     let shared = Shared::new(1, ELEMENT);
     let mut producer = Producer::new(shared.mapping.clone(), ELEMENT).unwrap();
     for value in 0..5 {
-        write(producer.free_slot().unwrap(), value);
-        producer.advance();
+        fill_next(&mut producer, value);
         assert!(producer.free_slot().is_none(), "one fits");
         producer.publish();
         // SAFETY: the header is mapped; nobody writes it meanwhile.
@@ -185,8 +198,7 @@ fn indices_count_modulo_the_ring() {
     set_index(&shared, 256, 8);
     let mut producer = Producer::new(shared.mapping.clone(), ELEMENT).unwrap();
     for value in 0..3 {
-        write(producer.free_slot().unwrap(), value);
-        producer.advance();
+        fill_next(&mut producer, value);
     }
     assert!(producer.free_slot().is_none());
     set_index(&shared, 256, 9);
@@ -197,8 +209,7 @@ fn indices_count_modulo_the_ring() {
 fn nothing_is_visible_before_it_is_published() {
     let shared = Shared::new(4, ELEMENT);
     let mut producer = Producer::new(shared.mapping.clone(), ELEMENT).unwrap();
-    write(producer.free_slot().unwrap(), 1);
-    producer.advance();
+    fill_next(&mut producer, 1);
     assert_eq!(shared.take(), None);
     producer.publish();
     assert!(shared.take().is_some());
@@ -261,7 +272,7 @@ fn the_memory_lives_as_long_as_a_ring_on_it() {
     let shared = Shared::on(&twin, 3, ELEMENT);
     let mut producer = Producer::new(shared.mapping.clone(), ELEMENT).unwrap();
     drop(shared);
-    write(producer.free_slot().unwrap(), 1);
+    fill_next(&mut producer, 1);
     assert_eq!(twin.census().mappings, 1);
     drop(producer);
     twin.assert_clean();
@@ -284,7 +295,7 @@ fn elements_cross_threads_whole() {
     });
     let mut expected = 0;
     while expected < COUNT {
-        let taken = consumer.drain(3, |_, slot| {
+        let taken = drain(&mut consumer, 3, |_, slot| {
             // SAFETY: as for `read`; the second half is 8 bytes on.
             let second = read(unsafe { slot.add(8) });
             assert_eq!((read(slot), second), (expected, !expected));

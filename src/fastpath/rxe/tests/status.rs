@@ -59,7 +59,7 @@ fn every_status_of_the_ring_has_its_name() {
         };
         assert!(shared.put(entry.as_bytes()));
         let mut entries = [Completion::default()];
-        assert_eq!(queue.poll(&mut entries), 1);
+        assert_eq!(queue.poll(&mut entries).len(), 1);
         let failure = entries[0].result().unwrap_err();
         let whole = Failure {
             wr_id: 7,

@@ -1,0 +1,108 @@
+//! How many instructions a call of the data path takes in user space, next to the C library's with
+//! its provider for rxe.
+//!
+//! `vm instructions` prints the table; the test holds our numbers to their limits. Both need the
+//! programs of `benches/data_path` in the guest.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use crate::environment;
+use crate::harness::{Outcome, Test, TestResult, tests};
+use crate::tracer::steps::{self, Steps};
+
+/// Our program, built as for release.
+const OURS: &str = "/opt/instructions";
+
+/// The C program.
+const THEIRS: &str = "/opt/c/instructions";
+
+/// What the programs count of the marks themselves.
+const NOTHING: &str = "nothing";
+
+/// What is counted, and the most instructions of ours: half of those of libibverbs 44. Of several
+/// segments ours need more than that: most messages have one.
+const CALLS: [(&str, u64); 10] = [
+    ("send of 64 bytes inline", 101),
+    ("send of 1 segment", 93),
+    (SEVERAL, 197),
+    ("write of 1 segment", 95),
+    ("read into 1 segment", 95),
+    (LIST, 1752),
+    ("receive into 1 segment", 63),
+    ("poll of 1 completion", 32),
+    ("poll of 16 completions", 197),
+    ("poll of nothing", 23),
+];
+
+const SEVERAL: &str = "send of 4 segments";
+const LIST: &str = "a list of 32 sends";
+
+/// The tests of this module.
+pub fn tests() -> Vec<Test> {
+    tests![instructions_stay_within_their_limits: 120 s]
+}
+
+fn instructions_stay_within_their_limits() -> TestResult {
+    if !Path::new(OURS).exists() {
+        return Ok(Outcome::Skip(format!("{OURS} is not in the guest")));
+    }
+    let ours = count(OURS)?;
+    for (name, limit) in CALLS {
+        let Steps { instructions, .. } = ours[name];
+        assert!(instructions <= limit, "{instructions} of a {name}");
+    }
+    assert_eq!(ours[LIST].syscalls, 1, "doorbells of a list");
+    Ok(Outcome::Pass)
+}
+
+/// Prints the table. Fails where ours is more than half of C's, of several segments more than C's.
+pub fn run(_args: &[String]) -> ExitCode {
+    match print_table() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("vm instructions: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_table() -> Result<bool, Box<dyn Error>> {
+    let (theirs, ours) = (count(THEIRS)?, count(OURS)?);
+    println!(
+        "instructions in user space of one call, system calls as one each\n\
+         {:>8} {:>8} {:>8}",
+        "C", "rdmacm", "ratio"
+    );
+    let mut is_half = true;
+    for (name, _) in CALLS {
+        let (theirs, ours) = (theirs[name], ours[name]);
+        let ratio = ours.instructions as f64 / theirs.instructions as f64;
+        is_half &= ratio <= if name == SEVERAL { 1.0 } else { 0.5 };
+        println!(
+            "{:>8} {:>8} {ratio:>8.2}  {name}{}",
+            theirs.instructions,
+            ours.instructions,
+            match (theirs.syscalls, ours.syscalls) {
+                (0, 0) => String::new(),
+                (theirs, ours) => format!(" (system calls: {theirs}, {ours})"),
+            }
+        );
+    }
+    Ok(is_half)
+}
+
+/// What the calls take, without the marks.
+fn count(program: &str) -> Result<BTreeMap<String, Steps>, Box<dyn Error>> {
+    let mut command = Command::new(program);
+    command.arg(environment::addr().to_string());
+    let mut counts = steps::count(command).map_err(|error| format!("{program}: {error}"))?;
+    let marks = counts.remove(NOTHING).ok_or("no marks")?.instructions;
+    for steps in counts.values_mut() {
+        steps.instructions -= marks;
+    }
+    Ok(counts)
+}
