@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use rdmacm_kernel_abi::uverbs::ioctl::QpCap;
 use rdmacm_kernel_abi::{rxe as rxe_abi, siw as siw_abi};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::queues::{CompletionQueue, RecvQueue, SendQueue};
 use super::{QpFlags, QpType, rxe, siw};
@@ -146,18 +146,22 @@ pub(crate) struct QpQueues {
     pub memory: Vec<Arc<Mapping>>,
 }
 
-/// The driver's part of making a queue pair.
+/// What a driver answers to the command that makes a queue.
 #[derive(Debug)]
-pub(crate) enum QpSetup {
-    Rxe(rxe_abi::CreateQpResp),
-    Siw(siw_abi::UrespCreateQp),
+pub(crate) enum Setup<Rxe, Siw> {
+    Rxe(Rxe),
+    Siw(Siw),
 }
 
-impl QpSetup {
+impl<Rxe, Siw> Setup<Rxe, Siw>
+where
+    Rxe: Default + FromBytes + IntoBytes,
+    Siw: Default + FromBytes + IntoBytes,
+{
     pub(crate) fn new(provider: Provider) -> Self {
         match provider {
-            Provider::Rxe => Self::Rxe(Default::default()),
-            Provider::Siw => Self::Siw(Default::default()),
+            Provider::Rxe => Self::Rxe(Rxe::default()),
+            Provider::Siw => Self::Siw(Siw::default()),
         }
     }
 
@@ -168,8 +172,14 @@ impl QpSetup {
             Self::Siw(answer) => answer.as_mut_bytes(),
         }
     }
+}
 
-    /// Maps the queues.
+pub(crate) type QpSetup = Setup<rxe_abi::CreateQpResp, siw_abi::UrespCreateQp>;
+pub(crate) type CqSetup = Setup<rxe_abi::CreateCqResp, siw_abi::UrespCreateCq>;
+pub(crate) type SrqSetup = Setup<rxe_abi::CreateSrqResp, siw_abi::UrespCreateSrq>;
+
+impl QpSetup {
+    /// Maps the queues of the new queue pair.
     pub(crate) fn queues(&self, made: &QpMade<'_>) -> Result<QpQueues> {
         match self {
             Self::Rxe(answer) => rxe::map_qp(answer, made),
@@ -178,30 +188,8 @@ impl QpSetup {
     }
 }
 
-/// The driver's part of making a completion queue.
-#[derive(Debug)]
-pub(crate) enum CqSetup {
-    Rxe(rxe_abi::CreateCqResp),
-    Siw(siw_abi::UrespCreateCq),
-}
-
 impl CqSetup {
-    pub(crate) fn new(provider: Provider) -> Self {
-        match provider {
-            Provider::Rxe => Self::Rxe(Default::default()),
-            Provider::Siw => Self::Siw(Default::default()),
-        }
-    }
-
-    /// Room for the driver's answer.
-    pub(crate) fn answer(&mut self) -> &mut [u8] {
-        match self {
-            Self::Rxe(answer) => answer.as_mut_bytes(),
-            Self::Siw(answer) => answer.as_mut_bytes(),
-        }
-    }
-
-    /// Maps the queue.
+    /// Maps the new completion queue.
     pub(crate) fn queue(&self, context: &Context) -> Result<CompletionQueue> {
         match self {
             Self::Rxe(answer) => rxe::map_cq(answer.mi, context).map(CompletionQueue::Rxe),
@@ -210,30 +198,8 @@ impl CqSetup {
     }
 }
 
-/// The driver's part of making a shared receive queue.
-#[derive(Debug)]
-pub(crate) enum SrqSetup {
-    Rxe(rxe_abi::CreateSrqResp),
-    Siw(siw_abi::UrespCreateSrq),
-}
-
 impl SrqSetup {
-    pub(crate) fn new(provider: Provider) -> Self {
-        match provider {
-            Provider::Rxe => Self::Rxe(Default::default()),
-            Provider::Siw => Self::Siw(Default::default()),
-        }
-    }
-
-    /// Room for the driver's answer.
-    pub(crate) fn answer(&mut self) -> &mut [u8] {
-        match self {
-            Self::Rxe(answer) => answer.as_mut_bytes(),
-            Self::Siw(answer) => answer.as_mut_bytes(),
-        }
-    }
-
-    /// Maps the queue, whose receives have up to `max_segments` segments.
+    /// Maps the new shared receive queue, whose receives have up to `max_segments` segments.
     pub(crate) fn queue(&self, context: &Context, max_segments: u32) -> Result<RecvQueue> {
         match self {
             Self::Rxe(answer) => rxe::map_srq(answer.mi, context, max_segments).map(RecvQueue::Rxe),
