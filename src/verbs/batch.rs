@@ -52,6 +52,9 @@ impl<'q> Batch<'q> {
     /// after it cannot use the window. A key that is no such window's fails the peer's receive
     /// ([`CompletionStatus::RemoteInvalidRequest`](crate::CompletionStatus::RemoteInvalidRequest)), and
     /// ends the connection.
+    ///
+    /// siw has no windows. There the key is that of a registration of the peer's, and what uses it
+    /// later ends the connection.
     #[doc(alias("ibv_wr_send_inv", "IBV_WR_SEND_WITH_INV"))]
     #[inline]
     pub fn send_invalidate(&mut self, wr_id: u64, rkey: u32) -> RequestBuilder<'_, 'q> {

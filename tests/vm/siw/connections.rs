@@ -1,15 +1,19 @@
 //! Connections over TCP: what a handshake carries, and how it ends.
 
 use std::net::{SocketAddr, TcpListener};
+use std::thread;
+use std::time::Instant;
 
 use rdmacm::{
-    ConnParam, ErrorKind, Event, EventChannel, Gid, IdEvent, PortSpace, QpType, Result, Status,
-    Step,
+    ConnParam, Connector, ErrorKind, Event, EventChannel, Gid, IdEvent, Listener, PortSpace,
+    QpType, Result, Settings, Status, Step,
 };
 
 use super::{assert_is_over, on_siw};
 use crate::harness::{Outcome, Test, TestResult, tests};
 use crate::pair::{PATIENCE, Pair, Plan, any_port, expect, listen, pattern, request, resolve};
+
+const CROWD: usize = 64;
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -19,6 +23,7 @@ pub fn tests() -> Vec<Test> {
         a_closed_port_refuses_at_once,
         a_rejection_is_a_reset,
         a_port_of_tcp_is_taken,
+        a_crowd_comes_at_once: 180 s,
         both_sides_hear_of_the_end_at_once,
         datagrams_are_refused,
     ]
@@ -129,6 +134,59 @@ fn a_port_of_tcp_is_taken() -> TestResult {
         let own = listener.local_addr().expect("it listens");
         let error = TcpListener::bind(own).expect_err("siw listens there");
         assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
+        Ok(Outcome::Pass)
+    })
+}
+
+/// F107: a listener is there at once, however many requests it is to keep, and each of many clients
+/// gets in.
+fn a_crowd_comes_at_once() -> TestResult {
+    on_siw(|| {
+        for backlog in [0, 1, 128] {
+            let begin = Instant::now();
+            let listener = Listener::bind_with(any_port(), Settings::new().backlog(backlog))?;
+            eprintln!("listen({backlog}): {:?}", begin.elapsed());
+            let address = listener.local_addr().expect("it listens");
+            let begin = Instant::now();
+            let connector = Connector::new().timeout(PATIENCE);
+            let connect = || connector.connect(address);
+            thread::scope(|scope| {
+                let clients: Vec<_> = (0..CROWD).map(|_| scope.spawn(connect)).collect();
+                let mut servers = Vec::new();
+                while servers.len() < CROWD {
+                    let Ok(incoming) = listener.incoming(Some(PATIENCE / 5)) else { break };
+                    servers.push(incoming.prepare().and_then(|p| p.establish()));
+                }
+                eprintln!(
+                    "{} of {} {:?}",
+                    servers.iter().filter(|s| s.is_ok()).count(), servers.len(),
+                    begin.elapsed()
+                );
+                for client in clients {
+                    if let Err(error) = client.join().expect("no thread panics") {
+                        eprintln!("client: {error}");
+                    }
+                }
+                eprintln!("{:?}", begin.elapsed());
+            });
+        }
+        let quiet = TcpListener::bind(any_port())?;
+        let address = quiet.local_addr()?;
+        let mut fill = Vec::new();
+        for _ in 0..140 {
+            let Ok(one) =
+                std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_secs(1))
+            else {
+                break;
+            };
+            fill.push(one);
+        }
+        eprintln!("{} tcp connections fill it", fill.len());
+        let begin = Instant::now();
+        let got = Connector::new()
+            .timeout(std::time::Duration::from_secs(2))
+            .connect(address);
+        eprintln!("{:?} after {:?}", got.map(drop), begin.elapsed());
         Ok(Outcome::Pass)
     })
 }
