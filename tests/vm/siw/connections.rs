@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdmacm::{
     ConnParam, Connector, ErrorKind, Event, EventChannel, Gid, IdEvent, Listener, PortSpace,
@@ -13,7 +13,8 @@ use super::{assert_is_over, on_siw};
 use crate::harness::{Outcome, Test, TestResult, tests};
 use crate::pair::{PATIENCE, Pair, Plan, any_port, expect, listen, pattern, request, resolve};
 
-const CROWD: usize = 64;
+/// Clients that come at once.
+const CROWD: u32 = 64;
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -138,55 +139,30 @@ fn a_port_of_tcp_is_taken() -> TestResult {
     })
 }
 
-/// F107: a listener is there at once, however many requests it is to keep, and each of many clients
-/// gets in.
+/// F107: listening takes no time that a client would notice, though the kernel makes room for all that
+/// the backlog allows, and each of many clients at once gets in.
+///
+/// No backlog is smaller than the crowd: siw's kernel does not survive one that overflows.
 fn a_crowd_comes_at_once() -> TestResult {
     on_siw(|| {
-        for backlog in [0, 1, 128] {
+        for backlog in [0, CROWD, 128] {
             let begin = Instant::now();
             let listener = Listener::bind_with(any_port(), Settings::new().backlog(backlog))?;
-            eprintln!("listen({backlog}): {:?}", begin.elapsed());
+            let taken = begin.elapsed();
+            assert!(taken < Duration::from_secs(1), "{backlog}: {taken:?}");
             let address = listener.local_addr().expect("it listens");
-            let begin = Instant::now();
-            let connector = Connector::new().timeout(PATIENCE);
-            let connect = || connector.connect(address);
+            let connect = || Connector::new().timeout(PATIENCE).connect(address);
             thread::scope(|scope| {
                 let clients: Vec<_> = (0..CROWD).map(|_| scope.spawn(connect)).collect();
-                let mut servers = Vec::new();
-                while servers.len() < CROWD {
-                    let Ok(incoming) = listener.incoming(Some(PATIENCE / 5)) else { break };
-                    servers.push(incoming.prepare().and_then(|p| p.establish()));
-                }
-                eprintln!(
-                    "{} of {} {:?}",
-                    servers.iter().filter(|s| s.is_ok()).count(), servers.len(),
-                    begin.elapsed()
-                );
+                let servers = (0..CROWD)
+                    .map(|_| listener.incoming(Some(PATIENCE))?.prepare()?.establish())
+                    .collect::<Result<Vec<_>>>();
                 for client in clients {
-                    if let Err(error) = client.join().expect("no thread panics") {
-                        eprintln!("client: {error}");
-                    }
+                    client.join().expect("no thread panics")?;
                 }
-                eprintln!("{:?}", begin.elapsed());
-            });
+                servers
+            })?;
         }
-        let quiet = TcpListener::bind(any_port())?;
-        let address = quiet.local_addr()?;
-        let mut fill = Vec::new();
-        for _ in 0..140 {
-            let Ok(one) =
-                std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_secs(1))
-            else {
-                break;
-            };
-            fill.push(one);
-        }
-        eprintln!("{} tcp connections fill it", fill.len());
-        let begin = Instant::now();
-        let got = Connector::new()
-            .timeout(std::time::Duration::from_secs(2))
-            .connect(address);
-        eprintln!("{:?} after {:?}", got.map(drop), begin.elapsed());
         Ok(Outcome::Pass)
     })
 }
