@@ -6,7 +6,6 @@ use bitflags::bitflags;
 use rdmacm_kernel_abi::uverbs;
 
 use super::QpType;
-use crate::device::Driver;
 use crate::error::{Error, ErrorKind};
 
 /// A piece of registered memory: one scatter/gather element.
@@ -284,8 +283,6 @@ pub enum PostError {
         offset: usize,
         /// Its bytes.
         length: usize,
-        /// Bytes of the region.
-        region: usize,
     },
     /// The region was registered without [`Access::MW_BIND`](crate::Access::MW_BIND).
     NoWindowsInRegion,
@@ -298,8 +295,6 @@ pub enum PostError {
     WindowOfType2,
     /// The device has no such requests, whatever its queue pair.
     NotOnDevice {
-        /// The driver of the device.
-        driver: Driver,
         /// What it does not have.
         what: &'static str,
     },
@@ -404,13 +399,9 @@ impl fmt::Display for PostError {
                 "the memory window or its region is of another protection domain than the queue \
                  pair",
             ),
-            Self::WindowRange {
-                offset,
-                length,
-                region,
-            } => write!(
+            Self::WindowRange { offset, length } => write!(
                 f,
-                "{length} bytes from {offset} on are no window of a region of {region} bytes"
+                "{length} bytes from {offset} on are no window of the region: none, or not in it"
             ),
             Self::NoWindowsInRegion => f.write_str(
                 "memory windows need a region that was registered with MW_BIND",
@@ -427,9 +418,7 @@ impl fmt::Display for PostError {
             Self::WindowOfType2 => f.write_str(
                 "a memory window of type 2 is closed by invalidating it, not by a bind",
             ),
-            Self::NotOnDevice { driver, what } => {
-                write!(f, "devices of the driver {driver} have no {what}")
-            }
+            Self::NotOnDevice { what } => write!(f, "the device has no {what}"),
             Self::NoSegments => f.write_str(
                 "the device takes no receive without a segment; give it one, if of no bytes",
             ),

@@ -188,7 +188,6 @@ impl Mw {
             return Err(PostError::WindowRange {
                 offset: range.start,
                 length,
-                region: region.len(),
             });
         }
         Ok(WindowBind {

@@ -52,6 +52,8 @@ fn instructions_stay_within_their_limits() -> TestResult {
     let ours = count(OURS)?;
     for (name, limit) in CALLS {
         let Steps { instructions, .. } = ours[name];
+        // The table is exact; here a tenth is left for other compilers than the one it was made with.
+        let limit = limit + limit / 10;
         assert!(instructions <= limit, "{instructions} of a {name}");
     }
     assert_eq!(ours[LIST].syscalls, 1, "doorbells of a list");

@@ -9,7 +9,6 @@ use rdmacm_kernel_abi::uverbs::ioctl::QpCap;
 
 use super::elements::Elements;
 use super::{MAX_INLINE, recv_queue::sge};
-use crate::device::Driver;
 use crate::error::Result;
 use crate::fastpath::Doorbell;
 use crate::fastpath::request::{
@@ -233,10 +232,7 @@ fn check_flags(opcode: Opcode, request: &Request<'_>) -> Result<(), PostError> {
 
 #[cold]
 fn lacks(what: &'static str) -> PostError {
-    PostError::NotOnDevice {
-        driver: Driver::Siw,
-        what,
-    }
+    PostError::NotOnDevice { what }
 }
 
 /// Writes the segments or the inline bytes, and returns the number of segments. Those of no bytes are

@@ -10,7 +10,6 @@ use rdmacm_kernel_abi::uverbs::ioctl::QpCap;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{CompletionQueue, RecvQueue, SendQueue};
-use crate::device::Driver;
 use crate::error::{Error, ErrorKind};
 use crate::fastpath::{
     Completion, CompletionStatus, Datagram, Doorbell, Opcode, Operation, Payload, PostError,
@@ -231,13 +230,7 @@ fn what_the_device_does_not_have_is_refused() {
         let refused = queue.push(&request(1, operation, Payload::Segments(&[])));
         let refused = refused.unwrap_err();
         assert!(
-            matches!(
-                refused,
-                PostError::NotOnDevice {
-                    driver: Driver::Siw,
-                    ..
-                }
-            ),
+            matches!(refused, PostError::NotOnDevice { .. }),
             "{operation:?}: {refused}"
         );
         assert_eq!(Error::from(refused).kind(), ErrorKind::NotSupported);

@@ -1,8 +1,8 @@
 //! Two ends, one of which sends what the other receives.
 
 use rdmacm::{
-    Access, AddressHandle, Buffer, CmId, Completion, Cq, Destination, Driver, Mw, Opcode, Pd,
-    PostError, Qp, QpAttr, QpType, RemoteAddress, Result, Segment, SendFlags, SendRequest,
+    Access, AddressHandle, Buffer, CmId, Completion, Cq, Destination, Mw, Opcode, Pd, PostError,
+    Qp, QpAttr, QpType, RemoteAddress, Result, Segment, SendFlags, SendRequest,
 };
 
 use crate::environment;
@@ -312,8 +312,5 @@ impl Side {
 
 /// The refusal of what siw does not have.
 pub fn lacks(what: &'static str) -> PostError {
-    PostError::NotOnDevice {
-        driver: Driver::Siw,
-        what,
-    }
+    PostError::NotOnDevice { what }
 }
