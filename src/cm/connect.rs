@@ -16,7 +16,8 @@ impl CmId {
     /// [`Unreachable`](super::Event::Unreachable) or [`ConnectError`](super::Event::ConnectError).
     /// There is no timeout: a peer that reads the request and never answers leaves it open.
     ///
-    /// On iWARP the kernel makes the TCP connection within the call, which waits for it.
+    /// On iWARP the kernel makes the TCP connection within the call, which waits for it: for more than
+    /// two minutes where a host does not answer at all.
     ///
     /// An id without a queue pair connects the one that `param` names ([`ConnParam::own_qp`]); its
     /// event is [`ConnectResponse`](super::Event::ConnectResponse). An id for datagrams asks for
