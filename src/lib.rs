@@ -13,8 +13,10 @@
 //!   [`Pd`], [`Buffer`], [`Cq`] and [`Qp`] beside them.
 //! * [`devices`] lists the RDMA devices; a [`Context`] is an open one.
 //!
-//! Today the crate drives soft-RoCE (rxe). Other devices are listed, but opening one, and so
-//! binding an address of it or resolving over it, fails with [`ErrorKind::NotSupported`].
+//! Today the crate drives the kernel's software devices, soft-RoCE (rxe) and soft-iWARP (siw). siw
+//! has reliable connections only, and the side that connects has to speak first; the README lists
+//! what each can do. Other devices are listed, but opening one, and so binding an address of it or
+//! resolving over it, fails with [`ErrorKind::NotSupported`].
 //!
 //! Items carry the names of their C counterparts: search for `rdma_connect`. [`c_names`] is the
 //! whole table.
@@ -24,8 +26,8 @@
 //! * Handles may be dropped in any order. A queue pair is destroyed before its id, memory is
 //!   deregistered before it is given back.
 //! * Events need no acknowledging, and no call waits for one that somebody holds.
-//! * Requests are checked before the kernel is asked. An [`Error`] names the operation, the
-//!   kernel's errno and what it means.
+//! * Requests are checked before the kernel is asked, and so is what the device does not have. An
+//!   [`Error`] names the operation, the kernel's errno and what it means.
 //! * Everything is `Send` and `Sync`. Posting and polling take `&mut` and no lock.
 //! * After a fork the child has no use of the parent's objects: it opens its own (in a program with
 //!   several threads only after an exec).

@@ -183,7 +183,7 @@ const OTHERS: &[&str] = &[
 const LATER: &str = "streams: not there yet";
 
 /// What a row can wait for.
-const CONDITIONS: &[&str] = &["Linux 6.18 or newer", "InfiniBand", "XRC hardware"];
+const CONDITIONS: &[&str] = &["Linux 6.18 or newer", "RoCE", "InfiniBand", "XRC hardware"];
 
 struct Row {
     c_name: &'static str,

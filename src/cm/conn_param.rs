@@ -51,8 +51,8 @@ impl ConnParam {
 
     /// Bytes that the peer finds in its event. On InfiniBand and RoCE a connect carries up to 56
     /// bytes, an accept 196 and a reject 148 (datagrams: 180, 136 and 136); the peer sees that
-    /// many, padded with zeros. [`CmId::max_private_data`](super::CmId::max_private_data) has the
-    /// limit of an id.
+    /// many, padded with zeros. On iWARP each carries up to 251 bytes, and the peer sees what was
+    /// passed. [`CmId::max_private_data`](super::CmId::max_private_data) has the limit of an id.
     ///
     /// # Errors
     ///

@@ -16,6 +16,9 @@ impl CmId {
     /// [`Unreachable`](super::Event::Unreachable) or [`ConnectError`](super::Event::ConnectError).
     /// There is no timeout: a peer that reads the request and never answers leaves it open.
     ///
+    /// On iWARP the kernel makes the TCP connection within the call, which waits for it: for more than
+    /// two minutes where a host does not answer at all.
+    ///
     /// An id without a queue pair connects the one that `param` names ([`ConnParam::own_qp`]); its
     /// event is [`ConnectResponse`](super::Event::ConnectResponse). An id for datagrams asks for
     /// the peer's queue pair, and is never connected.
@@ -23,7 +26,8 @@ impl CmId {
     /// # Errors
     ///
     /// An id whose route is not resolved or that has connected before; no queue pair; private data
-    /// or depths beyond the limits.
+    /// or depths beyond the limits. On iWARP [`ErrorKind::Rejected`] (`ECONNREFUSED`) where nobody
+    /// listens.
     #[doc(alias = "rdma_connect")]
     pub fn connect(&self, param: &ConnParam) -> Result<()> {
         let operation = "connect";
@@ -46,6 +50,10 @@ impl CmId {
     /// Accepts the peer's request with the id's queue pair, or with the one that `param` names, and
     /// does not wait. The event [`Established`](super::Event::Established) follows when the peer
     /// has heard it. A peer that asked for datagrams causes no such event: it may send at once.
+    ///
+    /// On iWARP the side that connects speaks first: wait for a message of the peer before sending,
+    /// writing or reading. What comes to the peer's siw before it has read the acceptance may end the
+    /// connection there (`EINVAL`).
     ///
     /// # Errors
     ///

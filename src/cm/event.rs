@@ -36,7 +36,7 @@ pub enum Event {
     RequestLost(IdEvent),
     /// The peer accepted, and the id has no queue pair of its own: move the program's own to RTS
     /// ([`CmId::init_qp_attr`]) and finish with [`CmId::establish`], or destroy the id
-    /// (`CONNECT_RESPONSE`).
+    /// (`CONNECT_RESPONSE`). Not on iWARP, where the kernel makes the whole handshake.
     #[doc(alias = "RDMA_CM_EVENT_CONNECT_RESPONSE")]
     ConnectResponse(IdEvent),
     /// Connecting failed on this side (`CONNECT_ERROR`).
@@ -47,15 +47,18 @@ pub enum Event {
     #[doc(alias = "RDMA_CM_EVENT_UNREACHABLE")]
     Unreachable(IdEvent),
     /// The peer rejected the connection, or nobody listens there (`REJECTED`). The id's queue pair
-    /// is in the error state by then, so that what was posted is flushed.
+    /// is in the error state by then, so that what was posted is flushed. On iWARP there is no reason,
+    /// only [`Status::Errno`] with `ECONNRESET`, and where nobody listens [`CmId::connect`] itself
+    /// fails.
     #[doc(alias = "RDMA_CM_EVENT_REJECTED")]
     Rejected(IdEvent),
-    /// The connection is made; the queue pair can send (`ESTABLISHED`). For datagrams: the peer has
+    /// The connection is made; the queue pair can send (`ESTABLISHED`), on the accepting side of an
+    /// iWARP connection after a message of the peer's ([`CmId::accept`]). For datagrams: the peer has
     /// told its queue pair ([`IdEvent::datagram`]), on the asking side only.
     #[doc(alias = "RDMA_CM_EVENT_ESTABLISHED")]
     Established(IdEvent),
-    /// The connection ended (`DISCONNECTED`). The queue pair is moved to the error state by
-    /// [`CmId::disconnect`] only. A status says that the peer did not answer the disconnect.
+    /// The connection ended (`DISCONNECTED`). On RoCE the queue pair is moved to the error state by
+    /// [`CmId::disconnect`] only, on iWARP the kernel has moved it. A status says that the peer did not answer the disconnect.
     #[doc(alias = "RDMA_CM_EVENT_DISCONNECTED")]
     Disconnected(IdEvent),
     /// The device was removed: destroy the id and all that was made on the device
@@ -66,7 +69,7 @@ pub enum Event {
     /// The network interface's address changed (`ADDR_CHANGE`).
     #[doc(alias = "RDMA_CM_EVENT_ADDR_CHANGE")]
     AddressChange(IdEvent),
-    /// The queue pair of a closed connection may be used again (`TIMEWAIT_EXIT`).
+    /// The queue pair of a closed connection may be used again (`TIMEWAIT_EXIT`). Not on iWARP.
     #[doc(alias = "RDMA_CM_EVENT_TIMEWAIT_EXIT")]
     TimewaitExit(IdEvent),
     /// The id has joined a multicast group (`MULTICAST_JOIN`). [`IdEvent::datagram`] has the way to

@@ -13,6 +13,9 @@ impl CmId {
     /// repeat them after some seconds. 0 means the most that the kernel allows (the sysctl
     /// `net.rdma_ucm.max_backlog`).
     ///
+    /// On siw leave it at 0: further requests are rejected there, and too many at once break the
+    /// listener. It then refuses every client, and Linux 6.12 crashes when it is destroyed.
+    ///
     /// # Errors
     ///
     /// A port in use, an id that listens or connects already.

@@ -22,7 +22,7 @@ use crate::sys::{Attr, Value};
 /// What a device reports depends on its driver. rxe reports completion queues that overflow, limits
 /// of shared receive queues, ports and GIDs; on Linux 6.12, but not on 6.1, also
 /// [`LastWqeReached`](Self::LastWqeReached); and on 7.x
-/// [`QpAccessError`](Self::QpAccessError).
+/// [`QpAccessError`](Self::QpAccessError). siw reports completion queues that overflow.
 #[doc(alias = "ibv_async_event")]
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

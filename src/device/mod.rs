@@ -127,8 +127,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotSupported`] for every driver but [`Driver::Rxe`]. A missing node, a lack of
-    /// permission and a device that is gone each have their own text.
+    /// [`ErrorKind::NotSupported`] for every driver but [`Driver::Rxe`] and [`Driver::Siw`]. A missing
+    /// node, a lack of permission and a device that is gone each have their own text.
     #[doc(alias = "ibv_open_device")]
     pub fn open(&self) -> Result<Context> {
         self.registry.context(self)

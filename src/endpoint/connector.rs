@@ -37,7 +37,8 @@ impl Connector {
         self
     }
 
-    /// How long making a connection may take.
+    /// How long making a connection may take; 10 seconds at first. Over iWARP a host that does not
+    /// answer at all can take longer ([`CmId::connect`](crate::CmId::connect)).
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.settings = self.settings.connect_timeout(timeout);
         self

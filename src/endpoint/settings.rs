@@ -58,7 +58,8 @@ impl Settings {
     }
 
     /// Requests that can wait at a listener, see [`CmId::listen`](crate::CmId::listen); 0, as at the
-    /// beginning, is the most that the kernel allows.
+    /// beginning, is the most that the kernel allows. Leave it so on siw, whose listeners do not
+    /// survive more.
     pub fn backlog(mut self, requests: u32) -> Self {
         self.backlog = requests;
         self

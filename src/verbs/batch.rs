@@ -37,6 +37,9 @@ impl<'q> Batch<'q> {
     }
 
     /// A message for the peer's next receive.
+    ///
+    /// Over a reliable connection its completion says that the peer has it; over iWARP only that it
+    /// is on its way.
     #[doc(alias("rdma_post_send", "rdma_post_sendv", "ibv_wr_send"))]
     #[inline]
     pub fn send(&mut self, wr_id: u64) -> RequestBuilder<'_, 'q> {
@@ -55,13 +58,18 @@ impl<'q> Batch<'q> {
     /// after it cannot use the window. A key that is no such window's fails the peer's receive
     /// ([`CompletionStatus::RemoteInvalidRequest`](crate::CompletionStatus::RemoteInvalidRequest)), and
     /// ends the connection.
+    ///
+    /// siw has no windows. There the key is that of a registration of the peer's, and what uses it
+    /// later ends the connection.
     #[doc(alias("ibv_wr_send_inv", "IBV_WR_SEND_WITH_INV"))]
     #[inline]
     pub fn send_invalidate(&mut self, wr_id: u64, rkey: u32) -> RequestBuilder<'_, 'q> {
         self.request(wr_id, Operation::SendInvalidate(rkey))
     }
 
-    /// An RDMA write into the peer's memory, which the peer does not notice.
+    /// An RDMA write into the peer's memory, which the peer does not notice. What the completion says
+    /// is as for [`Batch::send`]: over iWARP not even that the peer allowed it. Where it did not, the
+    /// connection ends.
     #[doc(alias("rdma_post_write", "rdma_post_writev", "ibv_wr_rdma_write"))]
     #[inline]
     pub fn write(&mut self, wr_id: u64, to: RemoteAddress) -> RequestBuilder<'_, 'q> {

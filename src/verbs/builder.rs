@@ -72,7 +72,7 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
     /// # Errors
     ///
     /// A full queue and too many segments, a request that the type of the queue pair does not
-    /// allow; the batch stays as it was.
+    /// allow or the driver does not have ([`PostError::NotOnDevice`]); the batch stays as it was.
     #[inline(always)]
     pub fn from(self, segments: &[Segment]) -> Result<(), PostError> {
         self.push(Payload::Segments(segments))
@@ -84,7 +84,8 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
     /// # Errors
     ///
     /// A full queue and more bytes than `max_inline_data`, a request that the type of the queue
-    /// pair does not allow; the batch stays as it was.
+    /// pair does not allow or the driver does not have ([`PostError::NotOnDevice`]); the batch stays
+    /// as it was.
     #[inline(always)]
     pub fn inline(self, bytes: &[u8]) -> Result<(), PostError> {
         self.push(Payload::Inline(bytes))
@@ -240,7 +241,8 @@ impl ReadBuilder<'_, '_> {
     ///
     /// # Errors
     ///
-    /// As [`RequestBuilder::from`]; [`PostError::NoReads`] where the two sides agreed on none.
+    /// As [`RequestBuilder::from`]; [`PostError::NoReads`] where the two sides agreed on none. A read
+    /// of siw has one segment, and cannot be fenced.
     #[inline(always)]
     pub fn into(self, segments: &[Segment]) -> Result<(), PostError> {
         self.request.push_read(segments)

@@ -120,19 +120,19 @@ impl<'a> QpAttr<'a> {
         self
     }
 
-    /// Segments in a send request.
+    /// Segments in a send request, from 1 to [`DeviceAttr::max_sge`](crate::DeviceAttr::max_sge).
     pub fn max_send_sge(mut self, segments: u32) -> Self {
         self.cap.max_send_sge = segments;
         self
     }
 
-    /// Segments in a receive.
+    /// Segments in a receive, from 1 to [`DeviceAttr::max_sge`](crate::DeviceAttr::max_sge).
     pub fn max_recv_sge(mut self, segments: u32) -> Self {
         self.cap.max_recv_sge = segments;
         self
     }
 
-    /// Bytes that a send request can carry inline.
+    /// Bytes that a send request can carry inline: up to 512 on rxe, up to 80 on siw.
     pub fn max_inline_data(mut self, bytes: u32) -> Self {
         self.cap.max_inline_data = bytes;
         self

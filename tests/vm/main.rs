@@ -79,7 +79,6 @@ fn tests() -> Vec<Test> {
         instructions::tests(),
         multicast::tests(),
         interop::tests(),
-        siw::tests(),
         // Loads modules again.
         endurance::tests(),
     ]

@@ -7,10 +7,10 @@ mod requests;
 use rdmacm::{Driver, Qp, QpState, Result};
 
 use crate::environment;
-use crate::harness::{Outcome, Test, TestResult};
+use crate::harness::Test;
 
 /// The tests of this module.
-pub fn tests() -> Vec<Test> {
+fn tests() -> Vec<Test> {
     [connections::tests(), requests::tests()]
         .into_iter()
         .flatten()
@@ -20,14 +20,6 @@ pub fn tests() -> Vec<Test> {
 /// Whether the device under test is one.
 pub fn is_under_test() -> bool {
     environment::context().device().driver() == Driver::Siw
-}
-
-/// Runs a test of this module's, unless the device is another.
-fn on_siw(test: impl FnOnce() -> TestResult) -> TestResult {
-    match is_under_test() {
-        true => test(),
-        false => Ok(Outcome::Skip("the device is not siw".into())),
-    }
 }
 
 /// Checks that a queue pair is in the error state. Linux 6.1 does not tell the state of siw's.
@@ -40,16 +32,12 @@ fn assert_is_over(qp: &Qp) -> Result<()> {
     Ok(())
 }
 
-/// Of all tests those that hold on siw: this module's, and those of others that speak of no
-/// datagrams, no immediate data, no atomics, no GIDs of addresses and no events of InfiniBand's
-/// handshake.
-pub fn choose(all: Vec<Test>) -> Vec<Test> {
-    all.into_iter()
-        .filter(|test| {
-            let name = test.name();
-            name.starts_with("siw::") || SHARED.iter().any(|shared| name.starts_with(shared))
-        })
-        .collect()
+/// The tests that hold on siw: this module's, and those of `others` that speak of no datagrams, no
+/// immediate data, no atomics, no GIDs of addresses and no events of InfiniBand's handshake.
+pub fn choose(others: Vec<Test>) -> Vec<Test> {
+    let is_shared = |test: &Test| SHARED.iter().any(|shared| test.name().starts_with(shared));
+    let shared = others.into_iter().filter(is_shared);
+    shared.chain(tests()).collect()
 }
 
 const SHARED: [&str; 68] = [
