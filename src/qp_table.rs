@@ -33,6 +33,8 @@ pub(crate) struct QpEntry {
     kind: uverbs::QpType,
     has_srq: bool,
     state: AtomicU8,
+    /// How often it was moved to RESET. What was posted before is forgotten then.
+    resets: AtomicU32,
     /// Reads that may be under way at a time, once that was set.
     initiator_depth: AtomicU8,
     /// The longest datagram in bytes, once that is known.
@@ -65,6 +67,7 @@ impl QpEntry {
             kind,
             has_srq,
             state: AtomicU8::new(state),
+            resets: AtomicU32::new(0),
             initiator_depth: AtomicU8::new(u8::MAX),
             max_datagram: AtomicU32::new(u32::MAX),
             groups: Mutex::new(Vec::new()),
@@ -117,11 +120,19 @@ impl QpEntry {
 
     /// Notes a transition, unless the queue pair is destroyed.
     pub(crate) fn set_state(&self, state: u8) {
+        if state == uverbs::QpState::RESET.0 {
+            self.resets.fetch_add(1, Ordering::Relaxed);
+        }
         let _ = self
             .state
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
                 (old != Self::DESTROYED).then_some(state)
             });
+    }
+
+    /// How often it was moved to RESET.
+    pub(crate) fn resets(&self) -> u32 {
+        self.resets.load(Ordering::Relaxed)
     }
 
     /// Whether reads and atomics may be posted. Where the two sides agreed on none, the kernel would

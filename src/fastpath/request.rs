@@ -272,8 +272,8 @@ pub enum PostError {
     NoFlush,
     /// The memory window was destroyed together with the queue pair that it was last bound through.
     WindowDestroyed,
-    /// The memory window was not bound through this queue pair since it was made or last invalidated:
-    /// there is nothing to close. rxe must not be asked to, since its kernel crashes then.
+    /// The memory window was not bound through this queue pair since it was made or last invalidated,
+    /// or the queue pair was reset since: there is nothing to close. rxe must not be asked to, since its kernel crashes then.
     WindowClosed,
     /// The memory window or the region was made in another protection domain than the queue pair.
     ForeignWindow,

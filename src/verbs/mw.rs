@@ -84,6 +84,8 @@ struct State {
     bound_to: [Option<Arc<Registration>>; 2],
     /// What it was last bound through, where it is of type 2.
     bound_through: Weak<QpEntry>,
+    /// How often that queue pair had been reset.
+    resets: u32,
     /// Whether it was bound and not invalidated since, by what this process posted.
     is_open: bool,
     /// How many changes there were.
@@ -170,6 +172,7 @@ impl Pd {
             rkey: response.rkey,
             bound_to: [None, None],
             bound_through: Weak::new(),
+            resets: 0,
             is_open: false,
             changes: 0,
         };
@@ -306,6 +309,7 @@ impl Mw {
             }
             state.bound_through = Arc::downgrade(through);
         }
+        state.resets = through.resets();
         state.rkey = bind.new_rkey;
         state.is_open = region.is_some();
         state.bound_to.rotate_right(1);
@@ -321,8 +325,10 @@ impl Mw {
     ) -> Result<WindowChange, PostError> {
         let mut state = self.window.state();
         // rxe does not look whether the window is open, and takes the whole machine down. Through
-        // the queue pair that opened it the request is not carried out where the bind failed.
-        if !state.is_open || !state.was_bound_through(through) {
+        // the queue pair that opened it the request is not carried out where the bind failed, unless
+        // that was reset.
+        let is_same = state.was_bound_through(through) && state.resets == through.resets();
+        if !state.is_open || !is_same {
             return Err(PostError::WindowClosed);
         }
         push()?;

@@ -9,7 +9,7 @@ use crate::fastpath::{
 };
 use crate::sys::twin::{Twin, TwinDevice};
 use crate::verbs::mr::Range;
-use crate::verbs::{Access, Batch, Buffer, Mr, Mw, MwType, Pd, Qp, QpAttr, QpState};
+use crate::verbs::{Access, Batch, Buffer, Mr, Mw, MwType, Pd, Qp, QpAttr, QpModify, QpState};
 
 const BINDABLE: Access = Access::LOCAL_WRITE.union(Access::MW_BIND);
 
@@ -332,11 +332,20 @@ fn a_window_is_closed_through_the_queue_pair_that_opened_it() {
     bind.to(&memory, 0..1, Access::REMOTE_READ).unwrap();
     batch.submit().unwrap();
     assert_eq!(other.status(), CompletionStatus::MemoryWindowBind);
+    other.qp.modify(&QpModify::to(QpState::Reset)).unwrap();
+    other.raise(&one, QpState::Rts).unwrap();
+    let close = |end: &mut End, window: &Mw| {
+        let mut batch = end.qp.send_half().batch();
+        batch.invalidate(2, window).signaled().add()?;
+        batch.submit()
+    };
+    let closed = Err(PostError::WindowClosed);
+    assert_eq!(close(&mut other, &window), closed, "it was reset");
     let failed = another(&mut other);
-    let mut batch = other.qp.send_half().batch();
-    let refused = batch.invalidate(2, &window).signaled().add();
-    assert_eq!(refused, Err(PostError::WindowClosed));
-    drop(batch);
+    assert_eq!(close(&mut other, &window), closed);
+    let opened = other.open(&mut window, &memory);
+    assert_eq!(opened.rkey, window.rkey());
+    assert_eq!(close(&mut other, &window), Ok(()));
     drop((one, other, failed, memory, window));
     twin.assert_clean();
 }
