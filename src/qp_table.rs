@@ -219,8 +219,7 @@ impl QpEntry {
             .retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(window)));
     }
 
-    fn destroy_windows(&self) -> Result<()> {
-        let mut windows = self.windows();
+    fn destroy_windows(&self, windows: &mut Vec<Weak<KernelObject>>) -> Result<()> {
         while let Some(window) = windows.last() {
             if let Some(window) = window.upgrade() {
                 window.destroy()?;
@@ -238,10 +237,10 @@ impl QpEntry {
     /// bound through it. False when that was done before; after an error it is there still, and
     /// perhaps detached from some groups.
     pub(crate) fn destroy(&self) -> Result<bool> {
-        // Held to the end, so that no group is added meanwhile.
-        let mut groups = self.groups();
+        // Held to the end, so that no group and no window is added meanwhile.
+        let (mut groups, mut windows) = (self.groups(), self.windows());
         self.detach_from_all(&mut groups);
-        self.destroy_windows()?;
+        self.destroy_windows(&mut windows)?;
         let destroyed = self.object.destroy().map_err(|error| match groups.len() {
             0 => error,
             count => error.because(format!(
@@ -258,10 +257,10 @@ impl Drop for QpEntry {
     fn drop(&mut self) {
         // Before the object is dropped, which destroys it. As there, what is refused is tried once
         // more.
-        let mut groups = self.groups();
+        let (mut groups, mut windows) = (self.groups(), self.windows());
         for _ in 0..2 {
             self.detach_from_all(&mut groups);
-            let _ = self.destroy_windows();
+            let _ = self.destroy_windows(&mut windows);
         }
     }
 }

@@ -272,8 +272,8 @@ pub enum PostError {
     NoFlush,
     /// The memory window was destroyed together with the queue pair that it was last bound through.
     WindowDestroyed,
-    /// The memory window was not bound since it was made or last invalidated: there is nothing to
-    /// close. rxe must not be asked to, since its kernel crashes then.
+    /// The memory window was not bound through this queue pair since it was made or last invalidated:
+    /// there is nothing to close. rxe must not be asked to, since its kernel crashes then.
     WindowClosed,
     /// The memory window or the region was made in another protection domain than the queue pair.
     ForeignWindow,
@@ -393,7 +393,8 @@ impl fmt::Display for PostError {
                  make a new one",
             ),
             Self::WindowClosed => f.write_str(
-                "the memory window was not bound since it was made or last invalidated",
+                "the memory window was not bound through this queue pair since it was made or last \
+                 invalidated",
             ),
             Self::ForeignWindow => f.write_str(
                 "the memory window or its region is of another protection domain than the queue \

@@ -16,6 +16,8 @@ pub struct Batch<'q> {
     pub(super) half: &'q mut SendHalf,
     /// The largest number that a request may have.
     pub(super) numbers: u64,
+    /// Whether requests of the batch may change memory windows.
+    has_windows: bool,
 }
 
 impl<'q> Batch<'q> {
@@ -24,6 +26,7 @@ impl<'q> Batch<'q> {
         Self {
             half,
             numbers: u64::MAX,
+            has_windows: false,
         }
     }
 
@@ -193,23 +196,28 @@ impl<'q> Batch<'q> {
 
     /// Opens a memory window, or closes one of type 1. What is posted later finds it so.
     ///
-    /// The window's [key](Mw::rkey) is the new one as soon as the request is in the batch. In a
-    /// batch that is dropped it never gets that key: then [`Mw::set_rkey`] has to say so. A bind that
-    /// the device refuses fails with
-    /// [`CompletionStatus::MemoryWindowBind`](crate::CompletionStatus::MemoryWindowBind) or as
-    /// flushed, and ends the connection.
+    /// The window's [key](Mw::rkey) is the new one as soon as the request is in the batch, and the one
+    /// before again when the batch is dropped or cannot be submitted. A bind that the device refuses
+    /// fails with [`CompletionStatus::MemoryWindowBind`](crate::CompletionStatus::MemoryWindowBind)
+    /// or as flushed, and ends the connection; then [`Mw::set_rkey`] has to say which key the window
+    /// has.
     #[doc(alias("ibv_bind_mw", "ibv_wr_bind_mw", "IBV_WR_BIND_MW"))]
     #[inline]
     pub fn bind_window<'w>(&mut self, wr_id: u64, window: &'w mut Mw) -> BindBuilder<'_, 'q, 'w> {
+        self.expect_windows();
         BindBuilder::new(self, wr_id, window)
     }
 
     /// Closes a memory window of type 2. Requests of the peer that use it fail from then on.
     ///
-    /// The window must be open, and have been bound through this queue pair.
+    /// The window must be open, and have been bound through this queue pair. rxe does not look whether
+    /// it is: a window that the peer has closed
+    /// ([`Success::invalidated`](crate::Success::invalidated)) must not be closed again, or the
+    /// kernel of this machine crashes. [`Mw::set_rkey`] notes that it is closed.
     #[doc(alias("ibv_wr_local_inv", "IBV_WR_LOCAL_INV"))]
     #[inline]
     pub fn invalidate<'w>(&mut self, wr_id: u64, window: &'w Mw) -> InvalidateBuilder<'_, 'q, 'w> {
+        self.expect_windows();
         let request = self.request(wr_id, Operation::LocalInvalidate(window.rkey()));
         InvalidateBuilder { request, window }
     }
@@ -251,6 +259,14 @@ impl<'q> Batch<'q> {
         request
     }
 
+    /// What requests have changed of windows so far is of a batch that was forgotten.
+    fn expect_windows(&mut self) {
+        if !self.has_windows {
+            self.half.undo_window_changes();
+            self.has_windows = true;
+        }
+    }
+
     #[inline(always)]
     pub(super) fn request(&mut self, wr_id: u64, operation: Operation) -> RequestBuilder<'_, 'q> {
         RequestBuilder::new(self, wr_id, operation)
@@ -266,7 +282,21 @@ impl<'q> Batch<'q> {
     #[inline(always)]
     pub fn submit(self) -> Result<(), PostError> {
         // Nothing is left for `drop` to forget.
-        ManuallyDrop::new(self).half.start()
+        let mut batch = ManuallyDrop::new(self);
+        let started = batch.half.start();
+        if batch.has_windows {
+            batch.settle_windows(started);
+        }
+        started
+    }
+
+    #[cold]
+    fn settle_windows(&mut self, started: Result<(), PostError>) {
+        match started {
+            // The kernel has the requests also where it refused the doorbell.
+            Ok(()) | Err(PostError::Doorbell { .. }) => self.half.window_changes.clear(),
+            Err(_) => self.half.undo_window_changes(),
+        }
     }
 }
 
@@ -274,5 +304,8 @@ impl Drop for Batch<'_> {
     #[inline]
     fn drop(&mut self) {
         self.half.discard();
+        if self.has_windows {
+            self.half.undo_window_changes();
+        }
     }
 }

@@ -6,12 +6,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::mw::WindowChange;
 use super::{Access, Batch, Data, Mr, Mw, MwType};
 use crate::device::DeviceAttr;
 use crate::fastpath::{
     Flush, FlushPlacement, Operation, Payload, PostError, QpType, RemoteAddress, Request, Segment,
     SendFlags, WindowBind,
 };
+use crate::qp_table::QpEntry;
 
 /// One request being built: its flags, then its data, which ends the building.
 #[derive(Debug)]
@@ -111,6 +113,29 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
             flags: self.flags,
             payload,
         })
+    }
+
+    /// Adds a request that changes a memory window: `post` puts it in the queue by its argument.
+    fn push_change(
+        self,
+        post: impl FnOnce(
+            &Arc<QpEntry>,
+            &mut dyn FnMut() -> Result<(), PostError>,
+        ) -> Result<WindowChange, PostError>,
+    ) -> Result<(), PostError> {
+        let payload = Payload::Segments(&[]);
+        self.check(&payload)?;
+        let request = Request {
+            wr_id: self.wr_id,
+            operation: self.operation,
+            flags: self.flags,
+            payload,
+        };
+        let half = &mut *self.batch.half;
+        let through = Arc::clone(&half.entry);
+        let change = post(&through, &mut || half.push(&request))?;
+        half.window_changes.push(change);
+        Ok(())
     }
 
     /// As [`RequestBuilder::from`] for a request that the peer answers with data.
@@ -440,10 +465,7 @@ impl<'b, 'q, 'w> BindBuilder<'b, 'q, 'w> {
             ..
         } = self;
         request.operation = Operation::BindWindow(bind);
-        let through = Arc::clone(&request.batch.half.entry);
-        window.post(&bind, region, &through, || {
-            request.push(Payload::Segments(&[]))
-        })?;
+        request.push_change(|through, push| window.post(&bind, region, through, push))?;
         Ok(RemoteAddress {
             address: bind.address,
             rkey: bind.new_rkey,
@@ -468,7 +490,8 @@ impl InvalidateBuilder<'_, '_, '_> {
     ///
     /// A full queue, a queue pair that is not RC; [`PostError::WindowOfType1`] for such a window,
     /// [`PostError::ForeignWindow`] for one of another protection domain, [`PostError::WindowDestroyed`],
-    /// and [`PostError::WindowClosed`] for one that was not bound since it was made or invalidated.
+    /// and [`PostError::WindowClosed`] for one that was not bound through this queue pair since it was
+    /// made or invalidated.
     /// The batch stays as it was.
     #[inline]
     pub fn add(self) -> Result<(), PostError> {
@@ -477,6 +500,6 @@ impl InvalidateBuilder<'_, '_, '_> {
         }
         let Self { request, window } = self;
         window.check(&request.batch.half.pd)?;
-        window.invalidate(|| request.push(Payload::Segments(&[])))
+        request.push_change(|through, push| window.invalidate(through, push))
     }
 }

@@ -1,6 +1,7 @@
 //! Completions one by one.
 
 use crate::fastpath::{Completion, CompletionQueue};
+use crate::sys::is_inherited;
 
 /// The completions that a queue holds, one by one: see [`Cq::completions`](crate::Cq::completions).
 ///
@@ -12,12 +13,28 @@ pub struct Completions<'q> {
     /// None in a forked child, whose parent has the completions.
     queue: Option<&'q mut CompletionQueue>,
     end: u32,
+    /// Which process made the queue.
+    generation: u32,
 }
 
 impl<'q> Completions<'q> {
-    pub(super) fn of(queue: Option<&'q mut CompletionQueue>) -> Self {
+    pub(super) fn of(queue: &'q mut CompletionQueue, generation: u32) -> Self {
+        let queue = (!is_inherited(generation)).then_some(queue);
         let end = queue.as_ref().map_or(0, |queue| queue.end());
-        Self { queue, end }
+        Self {
+            queue,
+            end,
+            generation,
+        }
+    }
+
+    /// Taking a completion may give its place back.
+    #[inline(never)]
+    fn next_elsewhere(&mut self) -> Option<Completion> {
+        match &mut self.queue {
+            Some(queue) if !is_inherited(self.generation) => queue.next_before(self.end),
+            _ => None,
+        }
     }
 }
 
@@ -26,7 +43,10 @@ impl Iterator for Completions<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Completion> {
-        self.queue.as_mut()?.next_before(self.end)
+        match &mut self.queue {
+            Some(CompletionQueue::Rxe(queue)) => queue.next_before(self.end),
+            _ => self.next_elsewhere(),
+        }
     }
 }
 
@@ -34,8 +54,10 @@ impl std::iter::FusedIterator for Completions<'_> {}
 
 impl Drop for Completions<'_> {
     fn drop(&mut self) {
-        if let Some(queue) = &mut self.queue {
-            queue.give_back();
+        match &mut self.queue {
+            // The process may have been forked meanwhile.
+            Some(queue) if !is_inherited(self.generation) => queue.give_back(),
+            _ => {}
         }
     }
 }

@@ -225,8 +225,7 @@ impl Cq {
     #[doc(alias("ibv_start_poll", "ibv_next_poll"))]
     #[inline]
     pub fn completions(&mut self) -> Completions<'_> {
-        let is_own = !is_inherited(self.generation);
-        Completions::of(is_own.then_some(&mut self.queue))
+        Completions::of(&mut self.queue, self.generation)
     }
 
     #[inline(never)]

@@ -50,10 +50,11 @@ impl Pd {
     ///
     /// # Safety
     ///
-    /// Until the region is dropped, and with it each memory window of whose last two binds one was to
-    /// the region, the device and, with remote access, the peer may write to the
-    /// range at any time that the posted requests and the given access allow. The memory must stay
-    /// mapped, and the program must not hold references that contradict those writes.
+    /// Until the region is dropped, and with it each memory window that was ever bound to it (a bind may
+    /// fail and leave the one before in force), the device and, with remote access, the peer may write
+    /// to the range at any time that the posted requests and the given access allow. That ends earlier
+    /// where [`Mr::deregister`] succeeds. The memory must stay mapped, and the program must not hold
+    /// references that contradict those writes.
     #[doc(alias("ibv_reg_mr", "rdma_reg_msgs", "rdma_reg_read", "rdma_reg_write"))]
     pub unsafe fn register_raw(
         &self,

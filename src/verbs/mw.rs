@@ -1,8 +1,7 @@
 //! Memory windows: parts of a region that peers may use for a while.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rdmacm_kernel_abi::uverbs;
 
@@ -64,16 +63,72 @@ pub enum MwType {
 #[doc(alias = "ibv_mw")]
 #[derive(Debug)]
 pub struct Mw {
-    object: Arc<KernelObject>,
+    window: Arc<Window>,
     mw_type: MwType,
     pd: Pd,
+}
+
+/// A window as the kernel knows it. A batch that is under way has it as well, to put it back as it was.
+#[derive(Debug)]
+struct Window {
+    // Before the regions that it is bound to.
+    object: Arc<KernelObject>,
+    state: Mutex<State>,
+}
+
+/// How a window is after what was put in batches so far.
+#[derive(Debug, Clone)]
+struct State {
     rkey: u32,
     /// What the last bind was to and what the one before, which the kernel may not have undone yet.
     bound_to: [Option<Arc<Registration>>; 2],
     /// What it was last bound through, where it is of type 2.
     bound_through: Weak<QpEntry>,
     /// Whether it was bound and not invalidated since, by what this process posted.
-    is_open: AtomicBool,
+    is_open: bool,
+    /// How many changes there were.
+    changes: u64,
+}
+
+impl Window {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A change of a window by a request that has not started.
+#[derive(Debug)]
+pub(super) struct WindowChange {
+    window: Arc<Window>,
+    before: State,
+    /// How many changes there were with this one.
+    changes: u64,
+}
+
+impl WindowChange {
+    /// The request will never start. Of several the last goes first.
+    pub(super) fn undo(self) {
+        let Self {
+            window,
+            before,
+            changes,
+        } = self;
+        let mut state = window.state();
+        // Through another queue pair it was changed since.
+        if state.changes != changes {
+            return;
+        }
+        let (from, to) = (&state.bound_through, &before.bound_through);
+        if !Weak::ptr_eq(from, to) {
+            if let Some(qp) = to.upgrade() {
+                qp.add_window(&window.object);
+            }
+            if let Some(qp) = from.upgrade() {
+                qp.remove_window(&window.object);
+            }
+        }
+        *state = before;
+    }
 }
 
 impl Pd {
@@ -111,14 +166,21 @@ impl Pd {
         })?;
         let kind = ObjectKind::MemoryWindow;
         let object = KernelObject::new(kind, context, response.mw_handle, self.parents());
-        Ok(Mw {
-            object: Arc::new(object),
-            mw_type,
-            pd: self.clone(),
+        let state = State {
             rkey: response.rkey,
             bound_to: [None, None],
             bound_through: Weak::new(),
-            is_open: AtomicBool::new(false),
+            is_open: false,
+            changes: 0,
+        };
+        let window = Window {
+            object: Arc::new(object),
+            state: Mutex::new(state),
+        };
+        Ok(Mw {
+            window: Arc::new(window),
+            mw_type,
+            pd: self.clone(),
         })
     }
 }
@@ -127,7 +189,7 @@ impl Drop for Mw {
     fn drop(&mut self) {
         // Before the regions are let go, which the kernel takes back only after the windows that are
         // bound to them. A queue pair that is being destroyed may hold the object a moment longer.
-        let _ = self.object.destroy();
+        let _ = self.window.object.destroy();
     }
 }
 
@@ -140,27 +202,29 @@ impl Mw {
     /// The key that the window has after all binds that were put in a batch so far. Peers need it
     /// together with the address that [`BindBuilder::to`](crate::BindBuilder::to) returns.
     pub fn rkey(&self) -> u32 {
-        self.rkey
+        self.window.state().rkey
     }
 
-    /// Says which key the window has, where its last bind was not carried out: the batch was
-    /// dropped, or the request failed. A request names the window by its key, and fails where it has
-    /// another. The window counts as closed then.
+    /// Says which key the window has, where its last bind was posted and failed. A request names the
+    /// window by its key, and fails where it has another. The window counts as closed then: so the
+    /// present key says that the peer has closed it.
     ///
     /// # Errors
     ///
     /// A key that cannot be one of this window, whose keys differ in the last byte only.
     pub fn set_rkey(&mut self, rkey: u32) -> Result<()> {
-        if (rkey ^ self.rkey) & !KEY_BYTE != 0 {
+        let mut state = self.window.state();
+        if (rkey ^ state.rkey) & !KEY_BYTE != 0 {
             let text = format!(
                 "{rkey:#x} is no key of the window, whose keys are {:#x} and the 255 that differ in \
                  the last byte",
-                self.rkey
+                state.rkey
             );
             return Err(Error::invalid("set_rkey", text));
         }
-        self.rkey = rkey;
-        *self.is_open.get_mut() = false;
+        state.rkey = rkey;
+        state.is_open = false;
+        state.changes += 1;
         Ok(())
     }
 
@@ -171,7 +235,7 @@ impl Mw {
     /// When the kernel refuses.
     #[doc(alias = "ibv_dealloc_mw")]
     pub fn dealloc(self) -> Result<()> {
-        self.object.destroy().map(drop)
+        self.window.object.destroy().map(drop)
     }
 
     /// The request that opens the window, with a last byte of the program's or the next one.
@@ -194,7 +258,7 @@ impl Mw {
             address: region.remote().address + range.start as u64,
             length: length as u64,
             lkey: region.lkey(),
-            old_rkey: self.rkey,
+            old_rkey: self.rkey(),
             new_rkey: self.next_rkey(key_byte)?,
             access: access.bits(),
         })
@@ -209,7 +273,7 @@ impl Mw {
             address: 0,
             length: 0,
             lkey: 0,
-            old_rkey: self.rkey,
+            old_rkey: self.rkey(),
             new_rkey: self.next_rkey(None)?,
             access: 0,
         })
@@ -222,41 +286,58 @@ impl Mw {
         region: Option<&Mr>,
         through: &Arc<QpEntry>,
         push: impl FnOnce() -> Result<(), PostError>,
-    ) -> Result<(), PostError> {
-        let moves = self.mw_type == MwType::Two
-            && !std::ptr::eq(self.bound_through.as_ptr(), Arc::as_ptr(through));
+    ) -> Result<WindowChange, PostError> {
+        let object = &self.window.object;
+        let mut state = self.window.state();
+        let before = state.clone();
+        let moves = self.mw_type == MwType::Two && !before.was_bound_through(through);
         if moves {
-            through.add_window(&self.object);
+            through.add_window(object);
         }
         if let Err(refused) = push() {
             if moves {
-                through.remove_window(&self.object);
+                through.remove_window(object);
             }
             return Err(refused);
         }
         if moves {
-            if let Some(before) = self.bound_through.upgrade() {
-                before.remove_window(&self.object);
+            if let Some(qp) = before.bound_through.upgrade() {
+                qp.remove_window(object);
             }
-            self.bound_through = Arc::downgrade(through);
+            state.bound_through = Arc::downgrade(through);
         }
-        self.rkey = bind.new_rkey;
-        *self.is_open.get_mut() = region.is_some();
-        self.bound_to.rotate_right(1);
-        self.bound_to[0] = region.map(|region| Arc::clone(region.registration()));
-        Ok(())
+        state.rkey = bind.new_rkey;
+        state.is_open = region.is_some();
+        state.bound_to.rotate_right(1);
+        state.bound_to[0] = region.map(|region| Arc::clone(region.registration()));
+        Ok(self.changed(state, before))
     }
 
     /// Puts the request that closes a window of type 2 in the queue by `push`, and notes it.
     pub(super) fn invalidate(
         &self,
+        through: &Arc<QpEntry>,
         push: impl FnOnce() -> Result<(), PostError>,
-    ) -> Result<(), PostError> {
-        // rxe does not look whether the window is open, and takes the whole machine down.
-        if !self.is_open.swap(false, Ordering::Relaxed) {
+    ) -> Result<WindowChange, PostError> {
+        let mut state = self.window.state();
+        // rxe does not look whether the window is open, and takes the whole machine down. Through
+        // the queue pair that opened it the request is not carried out where the bind failed.
+        if !state.is_open || !state.was_bound_through(through) {
             return Err(PostError::WindowClosed);
         }
-        push().inspect_err(|_| self.is_open.store(true, Ordering::Relaxed))
+        push()?;
+        let before = state.clone();
+        state.is_open = false;
+        Ok(self.changed(state, before))
+    }
+
+    fn changed(&self, mut state: MutexGuard<'_, State>, before: State) -> WindowChange {
+        state.changes += 1;
+        WindowChange {
+            window: Arc::clone(&self.window),
+            before,
+            changes: state.changes,
+        }
     }
 
     /// Refuses to post to a queue pair what is not for it.
@@ -264,19 +345,26 @@ impl Mw {
         if self.pd != *pd {
             return Err(PostError::ForeignWindow);
         }
-        match self.object.is_destroyed() {
+        match self.window.object.is_destroyed() {
             true => Err(PostError::WindowDestroyed),
             false => Ok(()),
         }
     }
 
     fn next_rkey(&self, key_byte: Option<u8>) -> Result<u32, PostError> {
+        let rkey = self.rkey();
         let last = match (key_byte, self.mw_type) {
             (Some(_), MwType::One) => return Err(PostError::WindowOfType1),
             (Some(byte), MwType::Two) => u32::from(byte),
-            (None, _) => self.rkey.wrapping_add(1) & KEY_BYTE,
+            (None, _) => rkey.wrapping_add(1) & KEY_BYTE,
         };
-        Ok(self.rkey & !KEY_BYTE | last)
+        Ok(rkey & !KEY_BYTE | last)
+    }
+}
+
+impl State {
+    fn was_bound_through(&self, qp: &Arc<QpEntry>) -> bool {
+        std::ptr::eq(self.bound_through.as_ptr(), Arc::as_ptr(qp))
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rdmacm_kernel_abi::uverbs;
 
+use super::mw::WindowChange;
 use super::{Batch, ListError, Pd, SendRequest};
 use crate::fastpath::{PostError, QpType, Request, SendQueue};
 use crate::qp_table::QpEntry;
@@ -17,6 +18,8 @@ pub struct SendHalf {
     pub(super) entry: Arc<QpEntry>,
     pub(super) qp_type: QpType,
     pub(super) pd: Pd,
+    /// What requests that were built and not started change of memory windows.
+    pub(super) window_changes: Vec<WindowChange>,
     /// Which process made the queue pair.
     generation: u32,
 }
@@ -34,6 +37,7 @@ impl SendHalf {
             entry,
             qp_type,
             pd,
+            window_changes: Vec::new(),
         }
     }
 
@@ -172,6 +176,13 @@ impl SendHalf {
     fn discard_elsewhere(&mut self) {
         if let Some(queue) = &mut self.queue {
             queue.discard();
+        }
+    }
+
+    #[cold]
+    pub(super) fn undo_window_changes(&mut self) {
+        while let Some(change) = self.window_changes.pop() {
+            change.undo();
         }
     }
 

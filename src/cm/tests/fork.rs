@@ -88,6 +88,33 @@ fn a_child_is_refused_in_every_way() {
     twin.assert_clean();
 }
 
+/// The places in a completion queue are the parent's to give back, also those that it took before.
+#[test]
+fn a_child_gives_no_places_back() {
+    let twin = Twin::new();
+    let mut pair = connect(&twin, twin.registry()).unwrap();
+    pair.active.send_inline(b"data").unwrap();
+    let waiting = twin.completions();
+    let mut taken = Some(pair.active.cq.completions());
+    assert!(taken.as_mut().unwrap().next().is_some());
+    let held = hold_in_child(|| {
+        drop(taken.take());
+        assert_eq!(twin.completions(), waiting);
+    });
+    assert!(held, "see the child's output above");
+    std::mem::forget(taken);
+    let held = hold_in_child(|| {
+        let error = pair.active.cq.resize(64).unwrap_err();
+        assert_eq!(error.errno(), Some(libc::EACCES), "{error}");
+        assert_eq!(twin.completions(), waiting);
+    });
+    assert!(held, "see the child's output above");
+    pair.active.cq.resize(64).unwrap();
+    assert_eq!(twin.completions(), waiting - 1);
+    pair::part(pair).unwrap();
+    twin.assert_clean();
+}
+
 /// rxe has none of them, so that no test on a real kernel does this.
 #[test]
 fn a_child_that_closes_an_xrc_domain_is_refused() {

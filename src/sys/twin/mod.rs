@@ -393,6 +393,18 @@ impl Twin {
         }
     }
 
+    /// How many completions the program has not given back, in all queues.
+    pub(crate) fn completions(&self) -> u32 {
+        let world = self.world();
+        let queues = world.objects.all.values();
+        queues
+            .filter_map(|object| match object {
+                Object::Cq(queue) => Some(queue.ring.held(&world.memory)),
+                _ => None,
+            })
+            .sum()
+    }
+
     /// The objects that the program left for the kernel to take back.
     pub(crate) fn reclaimed(&self) -> Vec<String> {
         let mut world = self.world();

@@ -91,13 +91,9 @@ impl Ring {
         kernel_fills: bool,
     ) -> Outcome<MmapInfo> {
         // Whoever does not fill it is the one whose index the header tells.
-        let waiting = match (kernel_fills, memory.address(self.pages)) {
-            (false, _) => self.waiting(memory),
-            (true, Some(base)) => {
-                let consumed = consumer_index(base).load(Ordering::Acquire);
-                self.index.wrapping_sub(consumed) & self.mask
-            }
-            (true, None) => 0,
+        let waiting = match kernel_fills {
+            false => self.waiting(memory),
+            true => self.held(memory),
         };
         if entries < waiting {
             return Err(libc::EINVAL);
@@ -138,6 +134,15 @@ impl Ring {
         };
         let produced = producer_index(base).load(Ordering::Acquire);
         produced.wrapping_sub(self.index) & self.mask
+    }
+
+    /// How many elements of the kernel's the program has not given back.
+    pub(super) fn held(&self, memory: &Memory) -> u32 {
+        let Some(base) = memory.address(self.pages) else {
+            return 0;
+        };
+        let consumed = consumer_index(base).load(Ordering::Acquire);
+        self.index.wrapping_sub(consumed) & self.mask
     }
 
     /// The next element that the program has handed over, while the ring is mapped.

@@ -91,8 +91,12 @@ impl World {
         let Some((id, _)) = self.objects.window(key).filter(|(_, mw)| mw.is_type_2) else {
             return false;
         };
-        if let Some(Object::Mw(window)) = self.objects.all.get_mut(&id) {
-            window.binding = None;
+        let is_open = match self.objects.all.get_mut(&id) {
+            Some(Object::Mw(window)) => window.binding.take().is_some(),
+            _ => true,
+        };
+        if !is_open {
+            self.violation("a window that is not open is invalidated, which crashes rxe's kernel");
         }
         true
     }

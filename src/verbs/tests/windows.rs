@@ -9,7 +9,7 @@ use crate::fastpath::{
 };
 use crate::sys::twin::{Twin, TwinDevice};
 use crate::verbs::mr::Range;
-use crate::verbs::{Access, Batch, Buffer, Mr, Mw, MwType, Pd, QpAttr};
+use crate::verbs::{Access, Batch, Buffer, Mr, Mw, MwType, Pd, Qp, QpAttr, QpState};
 
 const BINDABLE: Access = Access::LOCAL_WRITE.union(Access::MW_BIND);
 
@@ -31,6 +31,16 @@ impl End {
         batch.submit().unwrap();
         self.status()
     }
+}
+
+/// Gives an end another queue pair, with a peer, and returns its first and the peer.
+fn another(end: &mut End) -> (Qp, End) {
+    let attr = QpAttr::new(&end.pd).send_cq(&end.cq).recv_cq(&end.cq);
+    let first = std::mem::replace(&mut end.qp, end.pd.create_qp(&attr).unwrap());
+    let peer = End::new(&end.context).unwrap();
+    end.raise(&peer, QpState::Rts).unwrap();
+    peer.raise(end, QpState::Rts).unwrap();
+    (first, peer)
 }
 
 fn bindable(pd: &Pd) -> Buffer {
@@ -81,10 +91,13 @@ fn a_window_that_is_not_open_is_not_closed() {
     // Its bind was never carried out.
     let key = window.rkey();
     let mut batch = other.qp.send_half().batch();
-    let bind = batch.bind_window(1, &mut window);
+    let bind = batch.bind_window(1, &mut window).key_byte(key as u8);
     bind.to(&memory, 0..1, Access::REMOTE_READ).unwrap();
     drop(batch);
-    window.set_rkey(key).unwrap();
+    assert_eq!(close(&mut other, &window), closed);
+    // The peer has closed it.
+    other.open(&mut window, &memory);
+    window.set_rkey(window.rkey()).unwrap();
     assert_eq!(close(&mut other, &window), closed);
     drop((one, other, memory, window));
     twin.assert_clean();
@@ -129,8 +142,6 @@ fn keys_differ_in_the_last_byte_only() {
     let chosen = bind.to(&memory, 0..1, Access::REMOTE_READ).unwrap();
     assert_eq!(chosen.rkey, high | 0x5a);
     drop(batch);
-    // The batch was dropped.
-    window.set_rkey(high | 0xff).unwrap();
     let error = window.set_rkey(high ^ 0x100).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     assert_eq!(window.rkey(), high | 0xff);
@@ -228,28 +239,105 @@ fn a_window_goes_with_the_queue_pair_that_it_was_last_bound_through() {
     let twin = Twin::new();
     let (one, mut other) = ends(&twin);
     let attr = QpAttr::new(&other.pd).send_cq(&other.cq).recv_cq(&other.cq);
-    let [mut second, mut third] = [0; 2].map(|_| other.pd.create_qp(&attr).unwrap());
+    let mut third = other.pd.create_qp(&attr).unwrap();
     let memory = bindable(&other.pd);
     let mut window = other.pd.alloc_mw(MwType::Two).unwrap();
     other.open(&mut window, &memory);
     let mut batch = other.qp.send_half().batch();
     batch.invalidate(3, &window).add().unwrap();
     batch.submit().unwrap();
-    let mut batch = second.send_half().batch();
+    let second = another(&mut other);
+    let mut batch = other.qp.send_half().batch();
     let bind = batch.bind_window(1, &mut window);
     bind.to(&memory, 0..1, Access::REMOTE_READ).unwrap();
-    drop(batch);
+    batch.submit().unwrap();
     // A bind that is refused does not count.
     let mut batch = third.send_half().batch();
     let bind = batch.bind_window(1, &mut window);
     assert!(bind.to(&memory, 0..65, Access::REMOTE_READ).is_err());
     drop(batch);
     third.destroy().unwrap();
-    drop((one, other));
+    drop((one, second));
     assert_eq!(twin.census().mws, 1);
-    second.destroy().unwrap();
+    other.qp.destroy().unwrap();
     assert_eq!(twin.census().mws, 0);
-    drop((memory, window, second, third));
+    drop((memory, window, other, third));
+    twin.assert_clean();
+}
+
+/// What it was bound to, and through, is what the kernel still has to be asked to let go of.
+#[test]
+fn a_batch_that_never_starts_leaves_windows_as_they_were() {
+    type GiveUp = fn(Batch<'_>, bool);
+    let ways: [GiveUp; 3] = [
+        |batch, _| drop(batch),
+        |batch, is_connected| match is_connected {
+            true => drop(batch),
+            false => assert_eq!(batch.submit(), Err(PostError::NotConnected)),
+        },
+        |batch, _| std::mem::forget(batch),
+    ];
+    for give_up in ways {
+        let twin = Twin::new();
+        let (mut one, mut other) = ends(&twin);
+        let attr = QpAttr::new(&other.pd).send_cq(&other.cq).recv_cq(&other.cq);
+        let mut second = other.pd.create_qp(&attr).unwrap();
+        let memory = bindable(&other.pd);
+        let mut window = other.pd.alloc_mw(MwType::Two).unwrap();
+        let opened = other.open(&mut window, &memory);
+        drop(memory);
+        for (qp, is_connected) in [(&mut second, false), (&mut other.qp, true)] {
+            let mut batch = qp.send_half().batch();
+            for _ in 0..2 {
+                let memory = bindable(&other.pd);
+                let bind = batch.bind_window(1, &mut window);
+                bind.to(&memory, 0..1, Access::REMOTE_READ).unwrap();
+                batch.invalidate(2, &window).add().unwrap();
+            }
+            give_up(batch, is_connected);
+            // One that was forgotten is noticed when the next one changes windows.
+            let mut next = qp.send_half().batch();
+            let mut closed = other.pd.alloc_mw(MwType::Two).unwrap();
+            let refused = next.invalidate(3, &closed).add();
+            assert_eq!(refused, Err(PostError::WindowClosed));
+            let key = closed.rkey();
+            closed.set_rkey(key).unwrap();
+            drop(next);
+            assert_eq!(window.rkey(), opened.rkey);
+        }
+        assert_eq!(one.write(opened, b"x"), CompletionStatus::Success);
+        drop(second);
+        assert_eq!(twin.census().mws, 1, "it was not bound through that one");
+        let mut batch = other.qp.send_half().batch();
+        batch.invalidate(3, &window).signaled().add().unwrap();
+        batch.submit().unwrap();
+        assert_eq!(other.status(), CompletionStatus::Success);
+        assert_eq!(one.write(opened, b"x"), CompletionStatus::RemoteAccess);
+        drop((one, other, window));
+        twin.assert_clean();
+    }
+}
+
+/// Where the bind failed, the request would reach the kernel through another queue pair.
+#[test]
+fn a_window_is_closed_through_the_queue_pair_that_opened_it() {
+    let twin = Twin::new();
+    let (one, mut other) = ends(&twin);
+    let memory = bindable(&other.pd);
+    let mut window = other.pd.alloc_mw(MwType::Two).unwrap();
+    let key = window.rkey();
+    window.set_rkey(key ^ 1).unwrap();
+    let mut batch = other.qp.send_half().batch();
+    let bind = batch.bind_window(1, &mut window).key_byte(key as u8);
+    bind.to(&memory, 0..1, Access::REMOTE_READ).unwrap();
+    batch.submit().unwrap();
+    assert_eq!(other.status(), CompletionStatus::MemoryWindowBind);
+    let failed = another(&mut other);
+    let mut batch = other.qp.send_half().batch();
+    let refused = batch.invalidate(2, &window).signaled().add();
+    assert_eq!(refused, Err(PostError::WindowClosed));
+    drop(batch);
+    drop((one, other, failed, memory, window));
     twin.assert_clean();
 }
 

@@ -29,6 +29,7 @@ pub fn tests() -> Vec<Test> {
         windows_over_a_connection_of_the_connection_manager,
         an_unreliable_connection_binds_windows,
         binds_that_no_device_takes_are_refused_and_the_queue_pair_goes_on,
+        a_window_that_no_bind_opened_is_not_closed,
     ]
 }
 
@@ -580,4 +581,43 @@ fn binds_that_no_device_takes_are_refused_and_the_queue_pair_goes_on() -> TestRe
         Err(PostError::WindowClosed)
     );
     Ok(Outcome::Pass)
+}
+
+/// The kernel would crash: the key is the window's, and the window is closed.
+fn a_window_that_no_bind_opened_is_not_closed() -> TestResult {
+    let pd = environment::context().alloc_pd()?;
+    let (mut two, mut other) = (Two::new(&pd)?, Two::new(&pd)?);
+    let mut window = pd.alloc_mw(MwType::Two)?;
+    let key = window.rkey();
+    let mut batch = two.far.qp.send_half().batch();
+    let bind = batch.bind_window(1, &mut window).key_byte(key as u8);
+    bind.to(&two.far.buffer, 0..8, Access::REMOTE_WRITE)?;
+    drop(batch);
+    assert_closed(&mut two.far, &window);
+    // A bind that fails, by a key that the window does not have.
+    window.set_rkey(key ^ 1)?;
+    let mut batch = two.far.qp.send_half().batch();
+    let bind = batch.bind_window(1, &mut window).key_byte(key as u8);
+    bind.to(&two.far.buffer, 0..8, Access::REMOTE_WRITE)?;
+    batch.submit()?;
+    assert_ne!(two.far.status()?, CompletionStatus::Success);
+    assert_eq!(window.rkey(), key);
+    assert_closed(&mut other.far, &window);
+    // One of a batch that is dropped changes nothing of a window that is open.
+    let opened = other.far.open(&mut window, 0..8, Access::REMOTE_WRITE)?;
+    let mut batch = other.far.qp.send_half().batch();
+    batch.invalidate(1, &window).add()?;
+    let bind = batch.bind_window(1, &mut window);
+    bind.to(&other.far.buffer, 8..16, Access::REMOTE_READ)?;
+    drop(batch);
+    assert_eq!(window.rkey(), opened.rkey);
+    assert_eq!(other.write(opened, b"12345678")?, CompletionStatus::Success);
+    other.far.close(&window)?;
+    Ok(Outcome::Pass)
+}
+
+fn assert_closed(side: &mut Side, window: &Mw) {
+    let mut batch = side.qp.send_half().batch();
+    let refused = batch.invalidate(8, window).add();
+    assert_eq!(refused, Err(PostError::WindowClosed));
 }
