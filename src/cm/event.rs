@@ -58,7 +58,8 @@ pub enum Event {
     #[doc(alias = "RDMA_CM_EVENT_ESTABLISHED")]
     Established(IdEvent),
     /// The connection ended (`DISCONNECTED`). On RoCE the queue pair is moved to the error state by
-    /// [`CmId::disconnect`] only, on iWARP the kernel has moved it. A status says that the peer did not answer the disconnect.
+    /// [`CmId::disconnect`] only; on iWARP the kernel has moved it. A status says that the peer did
+    /// not answer the disconnect.
     #[doc(alias = "RDMA_CM_EVENT_DISCONNECTED")]
     Disconnected(IdEvent),
     /// The device was removed: destroy the id and all that was made on the device

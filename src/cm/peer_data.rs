@@ -10,13 +10,13 @@ use crate::verbs::Path;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionData {
-    /// Private data, at least what the peer passed. On iWARP it is that; on InfiniBand and RoCE it is padded with zeros
-    /// to what the message holds ([`CmId::max_private_data`](super::CmId::max_private_data) of the
-    /// peer's call). A protocol has to delimit its data itself, or not to end it with zeros: see
-    /// [`ConnectionData::trimmed`].
+    /// Private data, at least what the peer passed. On iWARP it is just that; on InfiniBand and RoCE
+    /// it is padded with zeros to what the message holds
+    /// ([`CmId::max_private_data`](super::CmId::max_private_data) of the peer's call). A protocol has
+    /// to delimit its data itself, or not to end it with zeros: see [`ConnectionData::trimmed`].
     pub private_data: Vec<u8>,
-    /// Number of the peer's queue pair. iWARP tells none of this and of what follows but the two
-    /// depths: the fields are 0 there.
+    /// Number of the peer's queue pair. iWARP tells the two depths only: this and the other fields
+    /// are 0 there.
     pub qp_num: u32,
     /// Whether the peer's queue pair has a shared receive queue.
     pub has_srq: bool,
