@@ -59,13 +59,20 @@ impl ProducerCursor {
         }
     }
 
-    /// Looks where the other side is, and says whether it has gone on.
+    /// Looks where the other side is, and says whether it has left a slot free.
     #[cold]
     fn has_moved(&mut self, consumer: &impl Index) -> bool {
         // Acquire pairs with the other side's release of the slots it is done with: what we write
         // there cannot become visible before it stopped reading.
         let consumed = consumer.load(Ordering::Acquire) & self.mask;
-        std::mem::replace(&mut self.consumed, consumed) != consumed
+        let given = self.published.wrapping_sub(consumed) & self.mask;
+        let taken = self.next.wrapping_sub(self.published) & self.mask;
+        // More than fits the ring is what an index says that lies beyond what was published.
+        let is_free = given + taken < self.mask;
+        if is_free {
+            self.consumed = consumed;
+        }
+        is_free
     }
 
     /// Takes the slot that [`ProducerCursor::free`] gave.

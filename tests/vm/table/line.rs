@@ -144,8 +144,13 @@ impl Line {
                 });
             }
             _ => {
-                verbs::connect_for(&line.near.qp, &line.far.qp, path, ANY_ACCESS)?;
-                verbs::connect_for(&line.far.qp, &line.near.qp, path, ANY_ACCESS)?;
+                let mut access = ANY_ACCESS;
+                access.set(
+                    Access::FLUSH_GLOBAL,
+                    service == Service::Reliable && context.attr()?.has_flush_global(),
+                );
+                verbs::connect_for(&line.near.qp, &line.far.qp, path, access)?;
+                verbs::connect_for(&line.far.qp, &line.near.qp, path, access)?;
             }
         }
         Ok(line)

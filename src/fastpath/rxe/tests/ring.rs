@@ -176,6 +176,23 @@ fn set_index(shared: &Shared, offset: usize, index: u32) {
     unsafe { index_at.write(index) };
 }
 
+/// What was not published cannot be taken: an index that says so makes no room.
+#[test]
+fn an_index_ahead_of_what_was_published_frees_nothing() {
+    let shared = Shared::new(7, ELEMENT);
+    let mut producer = Producer::new(shared.mapping.clone(), ELEMENT).unwrap();
+    for value in 0..7 {
+        fill_next(&mut producer, value);
+    }
+    for index in 1..8 {
+        set_index(&shared, 256, index);
+        assert!(producer.free_slot().is_none(), "{index}");
+    }
+    producer.publish();
+    set_index(&shared, 256, 7);
+    assert!(producer.free_slot().is_some());
+}
+
 #[test]
 fn indices_in_memory_stay_masked() {
     let shared = Shared::new(1, ELEMENT);
