@@ -294,7 +294,11 @@ impl<'q> Batch<'q> {
     fn settle_windows(&mut self, started: Result<(), PostError>) {
         match started {
             // The kernel has the requests also where it refused the doorbell.
-            Ok(()) | Err(PostError::Doorbell { .. }) => self.half.window_changes.clear(),
+            Ok(()) | Err(PostError::Doorbell { .. }) => {
+                for change in self.half.window_changes.drain(..) {
+                    change.keep();
+                }
+            }
             Err(_) => self.half.undo_window_changes(),
         }
     }

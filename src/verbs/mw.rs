@@ -120,16 +120,22 @@ impl WindowChange {
         if state.changes != changes {
             return;
         }
-        let (from, to) = (&state.bound_through, &before.bound_through);
-        if !Weak::ptr_eq(from, to) {
-            if let Some(qp) = to.upgrade() {
-                qp.add_window(&window.object);
-            }
-            if let Some(qp) = from.upgrade() {
-                qp.remove_window(&window.object);
-            }
+        if !Weak::ptr_eq(&state.bound_through, &before.bound_through)
+            && let Some(qp) = state.bound_through.upgrade()
+        {
+            qp.remove_window(&window.object);
         }
         *state = before;
+    }
+
+    /// The request has started: the window is not open through another queue pair any more.
+    pub(super) fn keep(self) {
+        let state = self.window.state();
+        if !Weak::ptr_eq(&state.bound_through, &self.before.bound_through)
+            && let Some(qp) = self.before.bound_through.upgrade()
+        {
+            qp.remove_window(&self.window.object);
+        }
     }
 }
 
@@ -304,9 +310,7 @@ impl Mw {
             return Err(refused);
         }
         if moves {
-            if let Some(qp) = before.bound_through.upgrade() {
-                qp.remove_window(object);
-            }
+            // The queue pair before has it as well until the request starts.
             state.bound_through = Arc::downgrade(through);
         }
         state.resets = through.resets();

@@ -318,6 +318,26 @@ fn a_batch_that_never_starts_leaves_windows_as_they_were() {
     }
 }
 
+#[test]
+fn a_window_goes_with_either_queue_pair_while_its_bind_has_not_started() {
+    let twin = Twin::new();
+    let (one, mut other) = ends(&twin);
+    let attr = QpAttr::new(&other.pd).send_cq(&other.cq).recv_cq(&other.cq);
+    let mut second = other.pd.create_qp(&attr).unwrap();
+    let memory = bindable(&other.pd);
+    let mut window = other.pd.alloc_mw(MwType::Two).unwrap();
+    other.open(&mut window, &memory);
+    let mut batch = second.send_half().batch();
+    let bind = batch.bind_window(1, &mut window);
+    bind.to(&memory, 0..1, Access::REMOTE_READ).unwrap();
+    // The twin complains where a window is left that is open through it.
+    other.qp.destroy().unwrap();
+    drop(batch);
+    assert_eq!(twin.census().mws, 0);
+    drop((one, other, memory, window, second));
+    twin.assert_clean();
+}
+
 /// Where the bind failed, the request would reach the kernel through another queue pair.
 #[test]
 fn a_window_is_closed_through_the_queue_pair_that_opened_it() {
