@@ -218,6 +218,7 @@ fn indices_count_modulo_the_ring() {
         fill_next(&mut producer, value);
     }
     assert!(producer.free_slot().is_none());
+    producer.publish();
     set_index(&shared, 256, 9);
     assert!(producer.free_slot().is_some());
 }
