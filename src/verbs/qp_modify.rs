@@ -192,6 +192,8 @@ impl QpModify {
                 .command_without_answer(uverbs::Command::MODIFY_QP, &self.request(handle))
                 .map_err(|error| explain(qp.kind(), before, self.state, self.mask, &error))
         })?;
+        // Before anything else can fail: the queue pair has been moved.
+        qp.set_state(self.state.to_kernel());
         if self.mask.contains(QpAttrMask::MAX_QP_RD_ATOMIC) {
             qp.set_initiator_depth(self.attr.max_rd_atomic);
         }
@@ -200,7 +202,6 @@ impl QpModify {
             let mtu = qp.context().port(self.attr.port_num)?.active_mtu;
             qp.set_max_datagram(mtu.bytes());
         }
-        qp.set_state(self.state.to_kernel());
         Ok(())
     }
 
