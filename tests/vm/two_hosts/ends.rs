@@ -1,7 +1,9 @@
 //! Ends of a connection, one on each host.
 
 use std::error::Error;
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use rdmacm::{EventChannel, Result};
 
@@ -20,9 +22,23 @@ pub fn connect(
         Host::A => accept(link, listen_at()),
         Host::B => {
             let peer = seen_by_b(link.hear_address()?);
+            reach(peer);
             let client = Plan::default().ask(peer)?;
             expect(&client.channel, "ESTABLISHED")?;
             Ok(client)
+        }
+    }
+}
+
+/// Asks for the peer's link address until it is known. Between busy guests the questions get lost, and
+/// resolving an address for RDMA asks three times and then only waits.
+fn reach(peer: SocketAddr) {
+    for _ in 0..20 {
+        match TcpStream::connect_timeout(&peer, Duration::from_secs(1)) {
+            Err(error) if error.kind() != ErrorKind::ConnectionRefused => {
+                println!("{peer} is not reached yet: {error}");
+            }
+            _ => return,
         }
     }
 }
