@@ -2,6 +2,8 @@
 //! between: a write to the descriptor −1, of the call's name before it and of nothing after it.
 //! `instructions.c` is the same with the C library, case by case.
 
+mod own_path;
+
 use std::error::Error;
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -13,6 +15,8 @@ use rdmacm::{
     Access, Buffer, Completion, Cq, Mtu, Path, Pd, PostError, Qp, QpAttr, QpModify, QpState,
     RecvHalf, RemoteAddress, Segment, SendHalf,
 };
+
+use own_path::own_path;
 
 const DEPTH: u32 = 64;
 const SEGMENTS: usize = 4;
@@ -271,23 +275,6 @@ fn create_qp(pd: &Pd, cq: &Cq) -> rdmacm::Result<Qp> {
             .max_recv_sge(SEGMENTS as u32)
             .max_inline_data(INLINE as u32),
     )
-}
-
-/// The way from an address of this machine to itself.
-fn own_path(pd: &Pd, address: IpAddr) -> Result<Path, Box<dyn Error>> {
-    let gids = pd.context().gids()?;
-    let own = gids.iter().find(|entry| entry.gid.to_ip() == address);
-    let own = own.ok_or("no GID of that address")?;
-    Ok(Path {
-        gid: own.gid,
-        source_gid_index: own.index as u8,
-        port: own.port,
-        hop_limit: 64,
-        traffic_class: 0,
-        flow_label: 0,
-        service_level: 0,
-        lid: 0,
-    })
 }
 
 fn connect(qp: &Qp, peer: &Qp, path: Path) -> Result<(), Box<dyn Error>> {

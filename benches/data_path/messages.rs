@@ -2,15 +2,17 @@
 //! `benches/messages` to compare: the same numbers of requests under way, signaled, and polled for
 //! at a time, one doorbell a message. Prints microseconds a message, of latency half a round trip.
 
+mod own_path;
+
 use std::error::Error;
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rdmacm::{
-    Access, Buffer, Completion, Cq, Path, Pd, Qp, QpAttr, QpModify, QpState, RemoteAddress,
-};
+use rdmacm::{Access, Buffer, Completion, Cq, Path, Qp, QpAttr, QpModify, QpState, RemoteAddress};
+
+use own_path::own_path;
 
 /// perftest's values.
 const SEND_DEPTH: u32 = 128;
@@ -241,21 +243,4 @@ fn poll(cq: &mut Cq, limit: usize, sleeps: bool) -> Outcome<usize> {
         completion.result()?;
     }
     Ok(count)
-}
-
-/// The way from an address of this machine to itself.
-fn own_path(pd: &Pd, address: IpAddr) -> Outcome<Path> {
-    let gids = pd.context().gids()?;
-    let own = gids.iter().find(|entry| entry.gid.to_ip() == address);
-    let own = own.ok_or("no GID of that address")?;
-    Ok(Path {
-        gid: own.gid,
-        source_gid_index: own.index as u8,
-        port: own.port,
-        hop_limit: 64,
-        traffic_class: 0,
-        flow_label: 0,
-        service_level: 0,
-        lid: 0,
-    })
 }

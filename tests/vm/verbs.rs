@@ -105,6 +105,33 @@ pub fn bring_up_datagram(qp: &Qp) -> Result<()> {
     qp.modify(&QpModify::to(QpState::Rts).send_psn(0))
 }
 
+/// A queue pair that can send, with a peer that only answers.
+struct OneWay {
+    near: Qp,
+    cq: Cq,
+    _far: Qp,
+    _far_cq: Cq,
+}
+
+impl OneWay {
+    /// `inline` bytes fit a request; `access` is what the far queue pair lets its peer do.
+    fn new(pd: &Pd, inline: u32, access: Access) -> Result<Self> {
+        let (cq, far_cq) = (queue(pd.context(), 64)?, queue(pd.context(), 64)?);
+        let attr = QpAttr::new(pd).max_inline_data(inline);
+        let near = pd.create_qp(&attr.clone().send_cq(&cq).recv_cq(&cq))?;
+        let far = pd.create_qp(&attr.send_cq(&far_cq).recv_cq(&far_cq))?;
+        let path = own_path(pd.context())?;
+        connect_for(&near, &far, path, Access::empty())?;
+        connect_for(&far, &near, path, access)?;
+        Ok(Self {
+            near,
+            cq,
+            _far: far,
+            _far_cq: far_cq,
+        })
+    }
+}
+
 /// Connects a queue pair of type RC or UC with another on the same device.
 fn connect(qp: &Qp, peer: &Qp, path: Path) -> Result<()> {
     connect_for(qp, peer, path, Access::REMOTE_WRITE | Access::REMOTE_READ)

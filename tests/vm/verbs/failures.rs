@@ -221,6 +221,19 @@ fn check(qp_type: QpType, cases: &[Case]) -> TestResult {
     Ok(Outcome::Pass)
 }
 
+/// The device finds it before anything is sent, whatever the service.
+const SEND_FROM_GONE: Case = Case {
+    name: "a send from memory that is gone",
+    provoke: |ends| {
+        let gone = ends.private()?.slice(..)?;
+        ends.send_from(gone)
+    },
+    near: Some(Flushed),
+    near_old: Some(LocalQpOperation),
+    states: [QpState::Error, QpState::Rts],
+    ..Case::PLAIN
+};
+
 const RELIABLE: &[Case] = &[
     Case {
         name: "a read into memory that nobody may write to",
@@ -245,17 +258,7 @@ const RELIABLE: &[Case] = &[
         states: [QpState::Error, QpState::Rts],
         ..Case::PLAIN
     },
-    Case {
-        name: "a send from memory that is gone",
-        provoke: |ends| {
-            let gone = ends.private()?.slice(..)?;
-            ends.send_from(gone)
-        },
-        near: Some(Flushed),
-        near_old: Some(LocalQpOperation),
-        states: [QpState::Error, QpState::Rts],
-        ..Case::PLAIN
-    },
+    SEND_FROM_GONE,
     Case {
         name: "a receive into memory that nobody may write to",
         provoke: |ends| {
@@ -481,17 +484,7 @@ const UNRELIABLE: &[Case] = &[
         states: [QpState::Rts, QpState::Rts],
         ..Case::PLAIN
     },
-    Case {
-        name: "a send from memory that is gone",
-        provoke: |ends| {
-            let gone = ends.private()?.slice(..)?;
-            ends.send_from(gone)
-        },
-        near: Some(Flushed),
-        near_old: Some(LocalQpOperation),
-        states: [QpState::Error, QpState::Rts],
-        ..Case::PLAIN
-    },
+    SEND_FROM_GONE,
 ];
 
 fn unreliable_connections() -> TestResult {

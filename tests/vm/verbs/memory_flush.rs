@@ -1,11 +1,11 @@
 //! Flushing the peer's memory.
 
 use rdmacm::{
-    Access, Buffer, CompletionStatus, Cq, ErrorKind, FlushPlacement, Opcode, Pd, PostError, Qp,
-    QpAttr, RemoteAddress, Result,
+    Access, Buffer, CompletionStatus, ErrorKind, FlushPlacement, Opcode, Pd, PostError,
+    RemoteAddress, Result,
 };
 
-use super::{connect_for, next_success, own_path, queue};
+use super::{OneWay, next_success};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
 use crate::pair::{ANY_ACCESS, Pair, Plan, assert_holds, next_completion};
@@ -21,32 +21,10 @@ pub fn tests() -> Vec<Test> {
     ]
 }
 
-/// A queue pair that can send, with a peer that only answers.
-struct Line {
-    near: Qp,
-    cq: Cq,
-    _far: Qp,
-    _far_cq: Cq,
-}
+/// Bytes that are written before they are flushed fit inline.
+const INLINE: u32 = 16;
 
-impl Line {
-    /// `access` is what the far queue pair lets its peer do.
-    fn new(pd: &Pd, access: Access) -> Result<Self> {
-        let (cq, far_cq) = (queue(pd.context(), 64)?, queue(pd.context(), 64)?);
-        let attr = QpAttr::new(pd).max_inline_data(16);
-        let near = pd.create_qp(&attr.clone().send_cq(&cq).recv_cq(&cq))?;
-        let far = pd.create_qp(&attr.send_cq(&far_cq).recv_cq(&far_cq))?;
-        let path = own_path(pd.context())?;
-        connect_for(&near, &far, path, Access::empty())?;
-        connect_for(&far, &near, path, access)?;
-        Ok(Self {
-            near,
-            cq,
-            _far: far,
-            _far_cq: far_cq,
-        })
-    }
-
+impl OneWay {
     /// How a flush of some bytes, or of the whole region, ends.
     fn flush(&mut self, at: RemoteAddress, length: Option<u32>) -> Result<CompletionStatus> {
         let mut batch = self.near.send_half().batch();
@@ -81,7 +59,7 @@ fn what_was_written_is_flushed() -> TestResult {
         return skip();
     }
     let memory = flushable(&pd)?;
-    let mut line = Line::new(&pd, FLUSHABLE)?;
+    let mut line = OneWay::new(&pd, INLINE, FLUSHABLE)?;
     for (length, text) in [
         (Some(5), b"range"),
         (Some(64), b"whole"),
@@ -134,11 +112,11 @@ fn flushes_need_access_to_the_memory_and_of_the_queue_pair() -> TestResult {
         (other.remote(), None),
         (memory.remote().at(60), Some(8)),
     ] {
-        let mut line = Line::new(&pd, FLUSHABLE)?;
+        let mut line = OneWay::new(&pd, INLINE, FLUSHABLE)?;
         let status = line.flush(at, length)?;
         assert_eq!(status, CompletionStatus::RemoteAccess, "{at:?} {length:?}");
     }
-    let mut line = Line::new(&pd, Access::REMOTE_WRITE)?;
+    let mut line = OneWay::new(&pd, INLINE, Access::REMOTE_WRITE)?;
     let status = line.flush(memory.remote(), Some(8))?;
     assert_eq!(status, CompletionStatus::RemoteInvalidRequest);
     Ok(Outcome::Pass)
@@ -159,7 +137,7 @@ fn persistence_needs_persistent_memory() -> TestResult {
         FlushPlacement::Persistent,
         FlushPlacement::GlobalAndPersistent,
     ] {
-        let mut line = Line::new(&pd, FLUSHABLE | Access::FLUSH_PERSISTENT)?;
+        let mut line = OneWay::new(&pd, INLINE, FLUSHABLE | Access::FLUSH_PERSISTENT)?;
         let mut batch = line.near.send_half().batch();
         batch.flush(1, memory.remote(), placement).range(8)?;
         batch.submit()?;
@@ -184,7 +162,7 @@ fn flushes_where_there_are_none() -> TestResult {
     let refused = flushable(&pd).map(drop).expect_err("there are no flushes");
     println!("{refused}");
     let memory = pd.alloc(8, ANY_ACCESS)?;
-    let mut line = Line::new(&pd, Access::REMOTE_WRITE)?;
+    let mut line = OneWay::new(&pd, INLINE, Access::REMOTE_WRITE)?;
     let mut batch = line.near.send_half().batch();
     let refused = batch
         .flush(1, memory.remote(), FlushPlacement::Global)

@@ -3,11 +3,11 @@
 use std::thread;
 
 use rdmacm::{
-    Access, AtomicBuilder, Batch, Buffer, CompletionStatus, Cq, Opcode, Pd, PostError, Qp, QpAttr,
-    RemoteAddress, Result, Segment,
+    Access, AtomicBuilder, Batch, Buffer, CompletionStatus, Opcode, Pd, PostError, RemoteAddress,
+    Result, Segment,
 };
 
-use super::{connect_for, own_path, queue};
+use super::OneWay;
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
 use crate::pair::{ANY_ACCESS, Pair, Plan, assert_holds, next_completion};
@@ -25,31 +25,17 @@ pub fn tests() -> Vec<Test> {
     ]
 }
 
-/// A queue pair that can send, with a peer that only answers.
+/// Two queue pairs, and the near side's memory for what atomics answer.
 struct Line {
-    near: Qp,
-    cq: Cq,
-    _far: Qp,
-    _far_cq: Cq,
-    /// The near side's memory.
+    ends: OneWay,
     answers: Buffer,
 }
 
 impl Line {
     /// `access` is what the far queue pair lets its peer do.
     fn new(pd: &Pd, access: Access) -> Result<Self> {
-        let (cq, far_cq) = (queue(pd.context(), 64)?, queue(pd.context(), 64)?);
-        let attr = QpAttr::new(pd);
-        let near = pd.create_qp(&attr.clone().send_cq(&cq).recv_cq(&cq))?;
-        let far = pd.create_qp(&attr.send_cq(&far_cq).recv_cq(&far_cq))?;
-        let path = own_path(pd.context())?;
-        connect_for(&near, &far, path, Access::empty())?;
-        connect_for(&far, &near, path, access)?;
         Ok(Self {
-            near,
-            cq,
-            _far: far,
-            _far_cq: far_cq,
+            ends: OneWay::new(pd, 0, access)?,
             answers: pd.alloc(4096, Access::LOCAL_WRITE)?,
         })
     }
@@ -60,7 +46,7 @@ impl Line {
         build: impl for<'b, 'q> FnOnce(&'b mut Batch<'q>) -> AtomicBuilder<'b, 'q>,
     ) -> Result<()> {
         let place = self.answers.slice(..8)?;
-        let mut batch = self.near.send_half().batch();
+        let mut batch = self.ends.near.send_half().batch();
         build(&mut batch).signaled().into(place)?;
         Ok(batch.submit()?)
     }
@@ -72,7 +58,7 @@ impl Line {
         build: impl for<'b, 'q> FnOnce(&'b mut Batch<'q>) -> AtomicBuilder<'b, 'q>,
     ) -> Result<u64> {
         self.post(build)?;
-        let completion = next_completion(&mut self.cq)?;
+        let completion = next_completion(&mut self.ends.cq)?;
         let done = completion.result()?;
         assert_eq!((done.opcode(), done.byte_len()), (opcode, 8));
         number_at(&self.answers, 0)
@@ -172,13 +158,13 @@ impl Line {
             let places =
                 (0..AT_A_TIME).map(|number| self.answers.slice(8 * number..8 * number + 8));
             let places: Vec<Segment> = places.collect::<Result<_>>()?;
-            let mut batch = self.near.send_half().batch();
+            let mut batch = self.ends.near.send_half().batch();
             for (number, place) in (0..).zip(places) {
                 batch.fetch_add(number, at, 1).signaled().into(place)?;
             }
             batch.submit()?;
             for number in 0..AT_A_TIME {
-                let completion = next_completion(&mut self.cq)?;
+                let completion = next_completion(&mut self.ends.cq)?;
                 completion.result()?;
                 assert_eq!(completion.wr_id(), number as u64, "in order");
                 answers.push(number_at(&self.answers, 8 * number)?);
@@ -219,7 +205,7 @@ fn assert_refused(pd: &Pd, access: Access, at: RemoteAddress) -> Result<()> {
             true => batch.compare_swap(7, at, 0, 1),
             false => batch.fetch_add(7, at, 1),
         })?;
-        let failure = next_completion(&mut line.cq)?
+        let failure = next_completion(&mut line.ends.cq)?
             .result()
             .expect_err("refused");
         assert_eq!(failure.status, CompletionStatus::RemoteAccess, "{at:?}");
@@ -240,10 +226,10 @@ fn atomic_writes_put_eight_bytes_in_place() -> TestResult {
         memory.write(0, &[0xee; 64])?;
         let to = memory.remote().at(offset as u64);
         for value in NUMBERS.map(u64::to_ne_bytes) {
-            let mut batch = line.near.send_half().batch();
+            let mut batch = line.ends.near.send_half().batch();
             batch.atomic_write(3, to).signaled().bytes(value)?;
             batch.submit()?;
-            let completion = next_completion(&mut line.cq)?;
+            let completion = next_completion(&mut line.ends.cq)?;
             let done = completion.result()?;
             assert_eq!((done.opcode(), done.byte_len()), (Opcode::AtomicWrite, 8));
             assert_holds(&memory, offset, &value);
@@ -253,10 +239,10 @@ fn atomic_writes_put_eight_bytes_in_place() -> TestResult {
     }
     for to in [memory.remote().at(1 << 20), memory.remote().at(64)] {
         let mut line = Line::new(&pd, Access::REMOTE_WRITE)?;
-        let mut batch = line.near.send_half().batch();
+        let mut batch = line.ends.near.send_half().batch();
         batch.atomic_write(4, to).bytes([0; 8])?;
         batch.submit()?;
-        let failure = next_completion(&mut line.cq)?
+        let failure = next_completion(&mut line.ends.cq)?
             .result()
             .expect_err("refused");
         assert_eq!(failure.status, CompletionStatus::RemoteAccess, "{to:?}");
@@ -272,7 +258,7 @@ fn atomic_writes_where_there_are_none() -> TestResult {
     }
     let mut line = Line::new(&pd, Access::REMOTE_ATOMIC)?;
     let memory = pd.alloc(8, ANY_ACCESS)?;
-    let mut batch = line.near.send_half().batch();
+    let mut batch = line.ends.near.send_half().batch();
     let refused = batch.atomic_write(1, memory.remote()).bytes([1; 8]);
     assert_eq!(refused, Err(PostError::NoAtomicWrite));
     batch.submit()?;
