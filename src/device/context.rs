@@ -9,7 +9,8 @@ use rdmacm_kernel_abi::siw;
 use rdmacm_kernel_abi::uverbs::{CoreSupport, ioctl};
 use zerocopy::IntoBytes;
 
-use super::{Device, DeviceAttr, Driver, EventFile};
+use super::write_form::{self, Destination, Message};
+use super::{Device, DeviceAttr, Driver, DriverPart, EventFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::{Attr, IoctlCommand, Kernel, Mapping, Value, fork_generation, is_inherited};
 
@@ -45,7 +46,15 @@ impl Context {
             .open(&path)
             .map_err(|error| explain_open(&path, device, &error))?;
         check_node(&**kernel, fd.as_fd(), &path, device)?;
-        let support = get_context(&**kernel, fd.as_fd(), device).map_err(|error| {
+        // siw wants room to tell its number, which nothing asks for.
+        let mut siw = siw::UrespAllocCtx::default();
+        let (request, answer) = match device.driver {
+            Driver::Siw => (&[][..], siw.as_mut_bytes()),
+            _ => (&[][..], &mut [][..]),
+        };
+        let driver_id = device.driver.id();
+        let support = get_context(&**kernel, fd.as_fd(), driver_id, request, answer);
+        let support = support.map_err(|error| {
             Error::from_os("open_device", &error)
                 .because(format!("the kernel gave no context on {}", path.display()))
         })?;
@@ -131,11 +140,23 @@ impl Context {
     }
 
     /// Remembers a new stream of asynchronous events.
-    pub(super) fn note_event_file(&self, file: &Arc<EventFile>) {
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has one only and somebody reads it: each would miss what the other takes.
+    pub(super) fn note_event_file(&self, file: &Arc<EventFile>) -> Result<()> {
         let files = self.0.event_files.lock();
         let mut files = files.unwrap_or_else(PoisonError::into_inner);
         files.retain(|file| file.strong_count() > 0);
+        if self.is_written() && !files.is_empty() {
+            return Err(Error::new(
+                "async_events",
+                ErrorKind::InvalidState,
+                "the kernel has one stream of events for each open device, and it is in use",
+            ));
+        }
         files.push(Arc::downgrade(file));
+        Ok(())
     }
 
     /// Where the events of a new object are to go. The kernel is told: of itself it takes the first
@@ -191,7 +212,7 @@ impl Context {
         Mapping::new(self.kernel(), self.fd(), length, offset)
     }
 
-    /// Sends a command in the ioctl form.
+    /// Sends a command that has a method of its own.
     pub(crate) fn method(
         &self,
         object: u16,
@@ -199,53 +220,124 @@ impl Context {
         attrs: &mut [Attr<'_>],
     ) -> io::Result<()> {
         self.check_own()?;
-        let driver_id = self.0.device.driver.id();
-        self.kernel().ioctl_command(
-            self.fd(),
-            IoctlCommand {
-                object,
-                method,
-                driver_id,
-                attrs,
-            },
-        )
+        let command = IoctlCommand {
+            object,
+            method,
+            driver_id: self.0.device.driver.id(),
+            attrs,
+        };
+        match self.0.support.form {
+            Form::Ioctl => self.kernel().ioctl_command(self.fd(), command),
+            Form::Write { .. } => write_form::carry_out(&**self.kernel(), self.fd(), command),
+        }
+    }
+
+    /// Whether the kernel takes commands by `write()` only.
+    pub(super) fn is_written(&self) -> bool {
+        matches!(self.0.support.form, Form::Write { .. })
+    }
+
+    /// Sends a command by `write()`.
+    pub(super) fn write(&self, message: Message<'_>) -> io::Result<()> {
+        self.check_own()?;
+        let to = Destination {
+            kernel: &**self.kernel(),
+            fd: self.fd(),
+        };
+        message.send(to)
+    }
+
+    /// The descriptor that the kernel made for asynchronous events together with the context. There
+    /// is none where each stream is made by a command of its own.
+    pub(super) fn only_events(&self) -> Option<&Arc<OwnedFd>> {
+        match &self.0.support.form {
+            Form::Ioctl => None,
+            Form::Write { events } => Some(events),
+        }
     }
 }
 
+/// How the kernel takes commands.
+#[derive(Debug)]
+enum Form {
+    Ioctl,
+    /// By `write()`. The one descriptor for asynchronous events is there from the beginning.
+    Write {
+        events: Arc<OwnedFd>,
+    },
+}
+
 /// What the kernel says when it makes its side of a context.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Support {
     completion_vectors: u32,
     /// [`CoreSupport`].
     core: u64,
+    form: Form,
 }
 
-/// Makes the kernel's side of a context. Without a descriptor for asynchronous events, which is
-/// made when somebody wants to read them.
-fn get_context(kernel: &dyn Kernel, fd: BorrowedFd<'_>, device: &Device) -> io::Result<Support> {
+/// Makes the kernel's side of a context, with the driver's request and room for its answer.
+fn get_context(
+    kernel: &dyn Kernel,
+    fd: BorrowedFd<'_>,
+    driver_id: u32,
+    request: &[u8],
+    answer: &mut [u8],
+) -> io::Result<Support> {
+    let made = get_context_by_ioctl(kernel, fd, driver_id, request, answer);
+    match made {
+        // The number of the ioctl itself is unknown: the kernel is older, or has none.
+        Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => {
+            let to = Destination { kernel, fd };
+            let response = answer;
+            let driver = DriverPart::Exchange { request, response };
+            let (completion_vectors, events) = write_form::get_context(to, driver)?;
+            let events = Arc::new(events);
+            Ok(Support {
+                completion_vectors,
+                core: CoreSupport::empty().bits(),
+                form: Form::Write { events },
+            })
+        }
+        made => made,
+    }
+}
+
+/// Without a descriptor for asynchronous events, which is made when somebody wants to read them.
+fn get_context_by_ioctl(
+    kernel: &dyn Kernel,
+    fd: BorrowedFd<'_>,
+    driver_id: u32,
+    request: &[u8],
+    answer: &mut [u8],
+) -> io::Result<Support> {
     use ioctl::device::get_context as attr;
-    let mut support = Support::default();
-    let vectors = support.completion_vectors.as_mut_bytes();
-    let core = support.core.as_mut_bytes();
+    let (mut completion_vectors, mut core) = (0u32, 0u64);
+    let vectors = completion_vectors.as_mut_bytes();
     let mut attrs = vec![
         Attr::new(attr::NUM_COMP_VECTORS, Value::Out(vectors)),
-        Attr::new(attr::CORE_SUPPORT, Value::Out(core)),
+        Attr::new(attr::CORE_SUPPORT, Value::Out(core.as_mut_bytes())),
     ];
-    // siw wants room to tell its number, which nothing asks for.
-    let mut siw = siw::UrespAllocCtx::default();
-    if device.driver == Driver::Siw {
-        attrs.push(Attr::new(ioctl::UHW_OUT, Value::Out(siw.as_mut_bytes())));
+    if !request.is_empty() {
+        attrs.push(Attr::new(ioctl::UHW_IN, Value::In(request)));
+    }
+    if !answer.is_empty() {
+        attrs.push(Attr::new(ioctl::UHW_OUT, Value::Out(answer)));
     }
     kernel.ioctl_command(
         fd,
         IoctlCommand {
             object: ioctl::object::DEVICE,
             method: ioctl::device::GET_CONTEXT,
-            driver_id: device.driver.id(),
+            driver_id,
             attrs: &mut attrs,
         },
     )?;
-    Ok(support)
+    Ok(Support {
+        completion_vectors,
+        core,
+        form: Form::Ioctl,
+    })
 }
 
 /// A driver has structures of its own in many commands, which have to be known.

@@ -17,6 +17,7 @@ mod port;
 mod query;
 mod registry;
 mod token;
+mod write_form;
 
 #[cfg(test)]
 mod tests;

@@ -48,11 +48,12 @@ impl Kernel for Linux {
     fn write_command(&self, fd: BorrowedFd<'_>, command: WriteCommand<'_>) -> io::Result<()> {
         let WriteCommand {
             request,
-            response,
+            mut response,
             indirect,
+            new_fd,
         } = command;
-        if let Some((offset, buffer)) = response {
-            put_address(request, offset, buffer.as_mut_ptr() as u64);
+        if let Some((offset, buffer)) = &mut response {
+            put_address(request, *offset, buffer.as_mut_ptr() as u64);
         }
         if let Some((offset, buffer)) = indirect {
             put_address(request, offset, buffer.as_ptr() as u64);
@@ -61,6 +62,12 @@ impl Kernel for Linux {
         if written != request.len() {
             // The command was not carried out, whatever the count says.
             return Err(io::Error::from_raw_os_error(libc::ENODATA));
+        }
+        if let (Some((offset, fd)), Some((_, answer))) = (new_fd, response) {
+            let (number, _) = u32::read_from_prefix(&answer[offset..])
+                .map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+            // SAFETY: the kernel has just made this descriptor for us and told nobody else.
+            *fd = Some(unsafe { adopt_fd(number.into()) }?);
         }
         Ok(())
     }

@@ -51,6 +51,9 @@ pub(crate) struct WriteCommand<'a> {
     pub response: Option<(usize, &'a mut [u8])>,
     /// Offset in `request` of a `u64` that holds the address of more input, and that input.
     pub indirect: Option<(usize, &'a [u8])>,
+    /// Offset in the response of the number, a `u32`, of a descriptor that the command makes, and
+    /// where the descriptor goes.
+    pub new_fd: Option<(usize, &'a mut Option<OwnedFd>)>,
 }
 
 /// Bytes of a doorbell: header and body of POST_SEND.

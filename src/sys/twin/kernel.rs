@@ -28,6 +28,7 @@ impl DoorbellCommand for Doorbell {
             request: &mut self.request.clone(),
             response: None,
             indirect: None,
+            new_fd: None,
         };
         self.twin.write_command(fd, command)
     }
@@ -56,6 +57,7 @@ impl Kernel for Twin {
                     .as_mut()
                     .map(|(at, room)| (*at, &mut **room)),
                 indirect: command.indirect,
+                new_fd: None,
             };
             match call {
                 Call::Cm(command, _) => world.cm(file, fd, command, written)?,
