@@ -11,7 +11,11 @@ pub(super) struct Bits(Box<[AtomicU64]>);
 impl Bits {
     /// An empty set of numbers below `count`.
     pub(super) fn new(count: u32) -> Self {
-        Self((0..count.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect())
+        Self(
+            (0..count.div_ceil(WORD))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+        )
     }
 
     /// Adds a number.
@@ -40,7 +44,9 @@ impl Bits {
     /// The first run of numbers in a range that are all in the set: where it begins and its length.
     pub(super) fn first_run(&self, range: std::ops::Range<u32>) -> Option<(u32, u32)> {
         let first = range.clone().find(|number| self.has(*number))?;
-        let length = (first..range.end).take_while(|number| self.has(*number)).count();
+        let length = (first..range.end)
+            .take_while(|number| self.has(*number))
+            .count();
         Some((first, length as u32))
     }
 }

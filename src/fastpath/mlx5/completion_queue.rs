@@ -208,8 +208,7 @@ impl CompletionQueue {
         let serial = self.events.load(Ordering::Relaxed) & 3;
         let word = serial << 28 | command | self.next & 0x00ff_ffff;
         self.directory.record().set(CQ_ARM_DB, word);
-        self.arm
-            .arm(u64::from(word) << 32 | u64::from(self.number));
+        self.arm.arm(u64::from(word) << 32 | u64::from(self.number));
     }
 
     /// Takes over the completions of the queue that this one replaces, after the kernel has made the

@@ -267,7 +267,8 @@ fn qp_num(sop_drop_qpn: u32) -> u32 {
 #[inline(always)]
 fn wqe_counter(entry: Entry) -> u32 {
     // SAFETY: the field is an aligned half word of the entry.
-    let word = unsafe { entry.read(|at: *const Cqe64| (&raw const (*at).wqe_counter).cast::<u16>()) };
+    let word =
+        unsafe { entry.read(|at: *const Cqe64| (&raw const (*at).wqe_counter).cast::<u16>()) };
     u32::from(u16::from_be(word))
 }
 

@@ -46,7 +46,10 @@ impl Grant {
     pub(super) fn new(answer: &AllocUcontextResp) -> Result<Self> {
         let uars_in_page = (page_size() / UAR_SIZE).max(1) as u32;
         let checks = [
-            (answer.cqe_version <= 1, "a form of completions that this crate does not know"),
+            (
+                answer.cqe_version <= 1,
+                "a form of completions that this crate does not know",
+            ),
             (
                 matches!(answer.bf_reg_size, 0 | 128 | 256 | 512),
                 "doorbell registers of an impossible size",

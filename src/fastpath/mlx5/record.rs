@@ -100,7 +100,11 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let mut free = self.home.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self
+            .home
+            .free
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         free.extend(self.place.take());
     }
 }

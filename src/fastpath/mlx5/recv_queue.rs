@@ -44,7 +44,9 @@ impl RecvQueue {
 
     /// How many receives no message has come for yet, at most.
     pub(crate) fn waiting(&self) -> u32 {
-        self.pushed.wrapping_sub(self.receives.done()).min(self.size.depth)
+        self.pushed
+            .wrapping_sub(self.receives.done())
+            .min(self.size.depth)
     }
 
     /// Writes a receive into the queue, without telling the device.

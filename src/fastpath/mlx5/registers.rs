@@ -27,7 +27,10 @@ pub(super) enum Registers {
     /// Pages on request.
     Dynamic(Dynamic),
     /// Pages that came with the context, in the order of the kernel's numbers.
-    Static { all: Vec<Arc<Register>>, arm: ArmRegister },
+    Static {
+        all: Vec<Arc<Register>>,
+        arm: ArmRegister,
+    },
 }
 
 /// Pages on request, and their registers.
@@ -111,7 +114,9 @@ impl Registers {
             Self::Dynamic(_) => None,
         };
         let register = found.ok_or_else(|| {
-            bad_queue(format!("the kernel chose doorbell register {number}, which there is not"))
+            bad_queue(format!(
+                "the kernel chose doorbell register {number}, which there is not"
+            ))
         })?;
         Ok(Lease {
             register,
@@ -161,7 +166,9 @@ impl Dynamic {
         }
         if (pool.shared.len() as u32) < DOORBELL_REGISTERS - UNSHARED_DOORBELL_REGISTERS {
             match registers_of_page(context, grant, Use::Shared) {
-                Ok(new) => pool.shared.extend(new.into_iter().map(|register| (register, 0))),
+                Ok(new) => pool
+                    .shared
+                    .extend(new.into_iter().map(|register| (register, 0))),
                 // The kernel has no more: those that there are take more queue pairs.
                 Err(_) if !pool.shared.is_empty() => {}
                 Err(error) => return Err(error),
@@ -186,9 +193,8 @@ impl Dynamic {
 /// The registers of a new page.
 fn registers_of_page(context: &Context, grant: &Grant, how: Use) -> Result<Vec<Arc<Register>>> {
     let (page, index) = allocate(context, UarAllocType::BF)?;
-    let uars = (0..grant.uars_per_page).flat_map(|uar| {
-        (0..REGISTERS_PER_UAR).map(move |number| (uar, number))
-    });
+    let uars = (0..grant.uars_per_page)
+        .flat_map(|uar| (0..REGISTERS_PER_UAR).map(move |number| (uar, number)));
     let registers = uars.map(|(uar, number)| {
         let begins = uar as usize * UAR_SIZE;
         let index = index.wrapping_add(uar);
@@ -253,7 +259,9 @@ fn map_static(
         }
     }
     let arm = arm.ok_or_else(|| {
-        bad_queue(format!("the kernel gave {count} doorbell registers, which is not a page"))
+        bad_queue(format!(
+            "the kernel gave {count} doorbell registers, which is not a page"
+        ))
     })?;
     Ok(Registers::Static { all, arm })
 }
@@ -267,5 +275,7 @@ fn map(context: &Context, length: usize, offset: u64) -> Result<Arc<Mapping>> {
 
 fn too_small(page: &Mapping) -> Error {
     let bytes = page.length();
-    bad_queue(format!("the doorbell registers do not lie in a page of {bytes} bytes"))
+    bad_queue(format!(
+        "the doorbell registers do not lie in a page of {bytes} bytes"
+    ))
 }

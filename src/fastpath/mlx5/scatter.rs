@@ -7,24 +7,27 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rdmacm_kernel_abi::mlx5::{
     AtomicSeg, CtrlSeg, DataSeg, INLINE_SCATTER_64, INVALID_LKEY, Opcode, RaddrSeg, SrqNextSeg,
 };
 use rdmacm_kernel_abi::uverbs::WcStatus;
 
+use super::card::Card;
 use super::cq_ring::Entry;
 use super::posted::{Incoming, Sends};
 use super::sizes::SEGMENT;
+use crate::device::Context;
+use crate::error::Result;
 
-/// The registered memory of an open device, by local key.
+/// The registered memory of an open device that may be written, by local key.
 #[derive(Debug, Default)]
 pub(crate) struct Regions(Mutex<HashMap<u32, Arc<Region>>>);
 
 /// A registered range of memory.
 #[derive(Debug)]
-pub(crate) struct Region {
+struct Region {
     /// The addresses that requests name.
     iova: Range<u64>,
     /// What is added to such an address to find the memory.
@@ -33,31 +36,67 @@ pub(crate) struct Region {
     alive: RwLock<bool>,
 }
 
+/// Notes a region for as long as it exists. When it is dropped, no copy is under way, and none will
+/// be.
+#[derive(Debug)]
+pub(crate) struct RegionNote {
+    lkey: u32,
+    region: Arc<Region>,
+    home: Arc<Regions>,
+}
+
+/// Notes `length` bytes from `address` on, which requests name by `iova`.
+pub(crate) fn note_region(
+    context: &Context,
+    lkey: u32,
+    (iova, address, length): (u64, u64, u64),
+) -> Result<RegionNote> {
+    Ok(Regions::note(
+        &Card::of(context)?.regions,
+        lkey,
+        (iova, address, length),
+    ))
+}
+
+impl Drop for RegionNote {
+    fn drop(&mut self) {
+        let mut regions = self.home.lock();
+        // The kernel may have given the key to another region meanwhile.
+        let is_known = regions.get(&self.lkey);
+        if is_known.is_some_and(|known| Arc::ptr_eq(known, &self.region)) {
+            regions.remove(&self.lkey);
+        }
+        drop(regions);
+        let alive = self.region.alive.write();
+        *alive.unwrap_or_else(PoisonError::into_inner) = false;
+    }
+}
+
 impl Regions {
-    /// Notes a registration: `length` bytes from `address` on, which requests name by `iova`.
-    pub(crate) fn add(&self, lkey: u32, iova: u64, address: u64, length: u64) {
-        let region = Region {
+    pub(super) fn note(
+        self: &Arc<Self>,
+        lkey: u32,
+        (iova, address, length): (u64, u64, u64),
+    ) -> RegionNote {
+        let region = Arc::new(Region {
             iova: iova..iova.saturating_add(length),
             shift: address.wrapping_sub(iova),
             alive: RwLock::new(true),
-        };
-        let mut regions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        regions.insert(lkey, Arc::new(region));
-    }
-
-    /// Forgets a registration, before the memory is given back. Waits for a copy that is under way.
-    pub(crate) fn remove(&self, lkey: u32) {
-        let mut regions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let removed = regions.remove(&lkey);
-        drop(regions);
-        if let Some(region) = removed {
-            *region.alive.write().unwrap_or_else(PoisonError::into_inner) = false;
+        });
+        self.lock().insert(lkey, Arc::clone(&region));
+        RegionNote {
+            lkey,
+            region,
+            home: Arc::clone(self),
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Arc<Region>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn find(&self, lkey: u32) -> Option<Arc<Region>> {
-        let regions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        regions.get(&lkey).cloned()
+        self.lock().get(&lkey).cloned()
     }
 
     /// Copies to the memory that a segment names. False when that is not registered.
@@ -107,7 +146,9 @@ pub(super) fn to_request(
     let all = control.qpn_ds.get() & 0x3f;
     let per_block = memory.stride() as u32 / SEGMENT;
     let list = (before..all).map(|number| {
-        let block = memory.at(block.wrapping_add(number / per_block)).cast::<DataSeg>();
+        let block = memory
+            .at(block.wrapping_add(number / per_block))
+            .cast::<DataSeg>();
         // SAFETY: a block has so many segments.
         unsafe { block.add((number % per_block) as usize).read() }
     });

@@ -242,7 +242,11 @@ impl SendQueue {
             let memory = &self.sends.memory;
             let blocks = length.div_ceil(BLOCK / SEGMENT);
             // SAFETY: each block lies in the queue; no longer request fits the register.
-            unsafe { register.store(blocks, |number| memory.at(block.wrapping_add(number)).cast()) };
+            unsafe {
+                register.store(blocks, |number| {
+                    memory.at(block.wrapping_add(number)).cast()
+                })
+            };
         } else {
             // SAFETY: the request lies in the queue and begins with 8 bytes.
             let head = unsafe { self.sends.memory.at(block).cast::<u64>().read() };

@@ -25,8 +25,9 @@ use super::shared_recv_queue::SharedRecvQueue;
 use super::sizes::{BLOCK, RecvSize, SendSize, SharedSize};
 use crate::device::{Context, DriverPart};
 use crate::error::{Error, Result};
-use crate::fastpath::QpType;
-use crate::fastpath::provider::{QpMade, bad_queue};
+use crate::fastpath::provider::bad_queue;
+use crate::fastpath::setup::{QpMade, QpQueues, QpWish};
+use crate::fastpath::{QpType, queues};
 use crate::qp_table::QueuePairMemory;
 use crate::sys::Memory;
 
@@ -98,12 +99,16 @@ fn new_ring(
     card: &Card,
     entries: u32,
 ) -> Result<Arc<CqRing>> {
-    let count = entries.checked_add(1).and_then(u32::checked_next_power_of_two);
-    let count = count.filter(|count| *count <= MOST_ENTRIES).ok_or_else(|| {
-        let most = MOST_ENTRIES - 1;
-        let text = format!("{entries} entries asked for; a queue has at most {most}");
-        Error::invalid(operation, text)
-    })?;
+    let count = entries
+        .checked_add(1)
+        .and_then(u32::checked_next_power_of_two);
+    let count = count
+        .filter(|count| *count <= MOST_ENTRIES)
+        .ok_or_else(|| {
+            let most = MOST_ENTRIES - 1;
+            let text = format!("{entries} entries asked for; a queue has at most {most}");
+            Error::invalid(operation, text)
+        })?;
     let bytes = card.settings.completion_bytes;
     CqRing::new(context.kernel(), count, bytes).map(Arc::new)
 }
@@ -201,17 +206,6 @@ impl SrqSetup {
     }
 }
 
-/// What a new queue pair is to be like.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct QpWish<'a> {
-    pub qp_type: QpType,
-    pub cap: QpCap,
-    pub send_cq: Option<&'a CompletionQueue>,
-    pub recv_cq: Option<&'a CompletionQueue>,
-    pub srq: Option<&'a SharedRecvQueue>,
-    pub signal_all: bool,
-}
-
 /// The driver's part of making a queue pair.
 #[derive(Debug)]
 pub(crate) struct QpSetup {
@@ -245,9 +239,7 @@ impl QpSetup {
         let bytes = recv.map_or(0, |size| size.bytes()) + send.map_or(0, |size| size.bytes());
         let memory = pages(context.kernel(), bytes.max(BLOCK as usize))?;
         let record = Arc::new(card.record(context)?);
-        let lease = card
-            .registers
-            .lease(context, &card.grant, card.settings)?;
+        let lease = card.registers.lease(context, &card.grant, card.settings)?;
         let user_index = card.user_index();
         let mut flags = QpFlags::empty();
         flags.set(QpFlags::SCATTER_CQE, card.settings.scatters_to_completions);
@@ -266,8 +258,14 @@ impl QpSetup {
         };
         let mut directories = Vec::new();
         for cq in [wish.send_cq, wish.recv_cq].into_iter().flatten() {
+            let queues::CompletionQueue::Mlx5(cq) = cq else {
+                continue;
+            };
             let directory = cq.directory();
-            if !directories.iter().any(|known| Arc::ptr_eq(known, directory)) {
+            if !directories
+                .iter()
+                .any(|known| Arc::ptr_eq(known, directory))
+            {
                 directories.push(Arc::clone(directory));
             }
         }
@@ -283,7 +281,10 @@ impl QpSetup {
             lease,
             user_index,
             directories,
-            shared: wish.srq.map(|srq| Arc::clone(srq.receives())),
+            shared: match wish.srq {
+                Some(queues::RecvQueue::Mlx5Shared(srq)) => Some(Arc::clone(srq.receives())),
+                _ => None,
+            },
             is_reliable: wish.qp_type == QpType::Rc,
             signal_all: wish.signal_all,
             cap,
@@ -303,10 +304,7 @@ impl QpSetup {
     }
 
     /// The queues of the new queue pair, and what has to outlive it.
-    pub(crate) fn queues(
-        self,
-        made: &QpMade<'_>,
-    ) -> Result<(Option<SendQueue>, Option<RecvQueue>, QpCap, Arc<dyn QueuePairMemory>)> {
+    pub(crate) fn queues(self, made: &QpMade<'_>) -> Result<QpQueues> {
         let lease = match self.lease {
             Some(lease) => lease,
             None => self.card.registers.chosen(self.answer.bfreg_index)?,
@@ -364,7 +362,12 @@ impl QpSetup {
             _user_index: self.user_index,
             _memory: self.memory,
         };
-        Ok((send, recv, cap, Arc::new(footprint)))
+        Ok(QpQueues {
+            send: send.map(queues::SendQueue::Mlx5),
+            recv: recv.map(queues::RecvQueue::Mlx5),
+            cap,
+            memory: Arc::new(footprint),
+        })
     }
 }
 

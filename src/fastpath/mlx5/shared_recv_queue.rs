@@ -31,7 +31,11 @@ pub(crate) struct SharedRecvQueue {
 
 impl SharedRecvQueue {
     /// Takes over memory of zeros, and makes the list.
-    pub(super) fn new(receives: Arc<SharedReceives>, record: Arc<Record>, size: SharedSize) -> Self {
+    pub(super) fn new(
+        receives: Arc<SharedReceives>,
+        record: Arc<Record>,
+        size: SharedSize,
+    ) -> Self {
         let queue = Self {
             receives,
             record,

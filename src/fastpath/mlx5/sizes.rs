@@ -150,7 +150,9 @@ impl RecvSize {
         let most = grant.max_recv_wr;
         if cap.max_recv_wr > most || u64::from(cap.max_recv_wr) > MOST_RECEIVES {
             let asked = cap.max_recv_wr;
-            return refuse(format!("max_recv_wr is {asked}; the device's queues have {most}"));
+            return refuse(format!(
+                "max_recv_wr is {asked}; the device's queues have {most}"
+            ));
         }
         let bytes = bytes.next_power_of_two();
         let depth = cap.max_recv_wr.next_power_of_two().max(BLOCK / bytes);
