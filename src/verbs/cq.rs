@@ -205,6 +205,7 @@ impl Cq {
             // The completions are the parent's.
             _ if is_inherited(self.generation) => &[],
             CompletionQueue::Rxe(queue) => queue.poll(entries),
+            CompletionQueue::Mlx5(queue) => queue.poll(entries),
             _ => self.poll_elsewhere(entries),
         }
     }
