@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use super::room::ACKNOWLEDGED_LATE;
+use super::ending::{closed_or, destroyed, ended_of_itself, refused_at_end};
+use super::room::{ACKNOWLEDGED_LATE, TOLD_LATE};
 use crate::cm::{CmId, Event, EventChannel};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Completion, PostError, RemoteAddress, Segment};
@@ -289,10 +290,15 @@ impl Connection {
         let mut batch = self.send.batch();
         build(&mut batch, own)?;
         batch.submit().map_err(|error| {
-            let described = Error::from(error);
+            // The request is in the queue, and would be carried out at some later doorbell though it
+            // was reported as failed. So there is no later one.
+            let described = match error {
+                PostError::Doorbell {
+                    errno: libc::ENOTCONN,
+                } => refused_at_end(),
+                _ => Error::from(error),
+            };
             if let PostError::Doorbell { .. } = error {
-                // The request is in the queue, and would be carried out at some later doorbell
-                // though it was reported as failed. So there is no later one.
                 self.ended = Some(described.clone());
             }
             described
@@ -314,7 +320,7 @@ impl Connection {
         let deadline = Deadline::after(self.timeout);
         loop {
             if let Some(completion) = self.find(wanted)? {
-                return self.judge(operation, completion);
+                return self.judge(operation, completion, deadline);
             }
             if let Some(ended) = &self.ended {
                 return Err(ended.clone());
@@ -399,13 +405,39 @@ impl Connection {
     }
 
     /// A failure is an error. One that comes from the connection's end is told as that.
-    fn judge(&mut self, operation: &'static str, completion: Completion) -> Result<Completion> {
+    fn judge(
+        &mut self,
+        operation: &'static str,
+        completion: Completion,
+        deadline: Deadline,
+    ) -> Result<Completion> {
         let Err(failure) = completion.result() else {
             return Ok(completion);
         };
         self.take_events()?;
-        let ended = self.ended.get_or_insert_with(|| Error::from(failure));
+        if failure.is_flush() {
+            self.hear_of_end(operation, deadline)?;
+        }
+        let ended = self.ended.get_or_insert_with(|| match failure.is_flush() {
+            true => ended_of_itself(),
+            false => Error::from(failure),
+        });
         Err(ended.clone().in_operation(operation))
+    }
+
+    /// Waits a moment for the event that tells why the queue pair has ended: on iWARP the kernel
+    /// ends it first.
+    fn hear_of_end(&mut self, operation: &'static str, deadline: Deadline) -> Result<()> {
+        let rest = deadline.remaining().unwrap_or(TOLD_LATE);
+        let soon = Deadline::after(Some(rest.min(TOLD_LATE)));
+        while self.ended.is_none() {
+            match self.channel.wait(operation, None, soon) {
+                Ok(_) => self.take_events()?,
+                Err(error) if error.kind() == ErrorKind::TimedOut => break,
+                Err(error) => return Err(closed_or(operation, error)),
+            }
+        }
+        Ok(())
     }
 
     /// Waits until a completion or an event of the connection comes.
@@ -426,9 +458,7 @@ impl Connection {
                 }
                 Ok(())
             }
-            // Another thread has destroyed the id.
-            Err(error) if error.kind() == ErrorKind::Closed => Err(destroyed(operation)),
-            Err(error) => Err(error),
+            Err(error) => Err(closed_or(operation, error)),
         }
     }
 
@@ -454,14 +484,6 @@ impl Connection {
         }
         Ok(())
     }
-}
-
-fn destroyed(operation: &'static str) -> Error {
-    Error::new(
-        operation,
-        ErrorKind::Destroyed,
-        "the connection's queue pair or id was destroyed",
-    )
 }
 
 impl Drop for Connection {

@@ -7,6 +7,7 @@
 
 mod connection;
 mod connector;
+mod ending;
 mod listener;
 mod prepared;
 mod room;

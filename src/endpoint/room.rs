@@ -9,6 +9,9 @@ use crate::error::{Error, Result};
 /// separate ways, and a peer that has what it wants ends the connection at once.
 pub(super) const ACKNOWLEDGED_LATE: Duration = Duration::from_millis(200);
 
+/// How long the event of a connection's end may come after the end of its queue pair.
+pub(super) const TOLD_LATE: Duration = Duration::from_millis(200);
+
 /// Room for the completions of work queues of these depths. Devices round depths up to a power of
 /// two, less one at most.
 pub(super) fn completion_room(context: &Context, depths: &[u32]) -> Result<u32> {

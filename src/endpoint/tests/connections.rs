@@ -16,7 +16,7 @@ use crate::sys::twin::{Call, SILENT, Twin};
 use crate::verbs::Access;
 
 /// Two connected ends, each with a receive of 64 bytes posted under number 1.
-fn connected(twin: &Arc<Twin>) -> (Connection, Connection) {
+pub(super) fn connected(twin: &Arc<Twin>) -> (Connection, Connection) {
     connected_with(twin, Settings::new(), Settings::new())
 }
 

@@ -3,6 +3,7 @@
 //! Each side has a thread, since the calls wait.
 
 mod connections;
+mod flushes;
 mod sync_connections;
 mod sync_meanwhile;
 mod sync_steps;

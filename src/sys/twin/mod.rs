@@ -281,6 +281,17 @@ impl Twin {
         self.world().owned_qps.insert(id, qp_num);
     }
 
+    /// Ends the queue pair of a connected id, given its kernel handle: what was posted is flushed,
+    /// and no event says why.
+    pub(crate) fn fail_qp_of(&self, id: u32) {
+        let mut world = self.world();
+        let qp_num = world.ids.get(id).expect("the id is there").qp_num;
+        let found = world.objects.qps().find(|(_, qp)| qp.number == qp_num);
+        let id = found.expect("the queue pair is there").0;
+        world.fail_qp(id);
+        world.progress();
+    }
+
     /// Notes that a queue pair, given its number, belongs to no id, though one connects it.
     pub(crate) fn note_programs_own(&self, qp_num: u32) {
         self.world().programs_qps.push(qp_num);

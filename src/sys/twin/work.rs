@@ -373,7 +373,7 @@ impl World {
         }
     }
 
-    fn fail_qp(&mut self, id: ObjectId) {
+    pub(super) fn fail_qp(&mut self, id: ObjectId) {
         if let Ok(qp) = self.objects.qp(id) {
             qp.state = QpState::ERR;
         }
