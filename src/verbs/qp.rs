@@ -273,11 +273,13 @@ fn create(
         Attr::new(id::USER_HANDLE, Value::In(user_handle.as_bytes())),
         Attr::new(id::CAP, Value::In(cap.as_bytes())),
         Attr::new(id::TYPE, Value::In(kind.as_bytes())),
-        Attr::new(id::FLAGS, Value::In(flags.as_bytes())),
         Attr::new(id::RESP_CAP, Value::Out(answer.cap.as_mut_bytes())),
         Attr::new(id::RESP_QP_NUM, Value::Out(answer.number.as_mut_bytes())),
         Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.answer())),
     ];
+    if flags != 0 {
+        attrs.push(Attr::new(id::FLAGS, Value::In(flags.as_bytes())));
+    }
     // A queue pair of an XRC domain belongs to that alone.
     if handles.xrcd.is_none() {
         attrs.push(Attr::new(id::PD_HANDLE, Value::Handle(pd)));
