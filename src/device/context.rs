@@ -1,18 +1,22 @@
 //! An open device.
 
+use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use rdmacm_kernel_abi::siw;
+use rdmacm_kernel_abi::mlx5::AllocUcontextResp;
 use rdmacm_kernel_abi::uverbs::{CoreSupport, ioctl};
 use zerocopy::IntoBytes;
 
+use super::driver_context::{DriverContext, DriverState};
 use super::write_form::{self, Destination, Message};
-use super::{Device, DeviceAttr, Driver, DriverPart, EventFile};
+use super::{Device, DeviceAttr, DriverPart, EventFile};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::{Attr, IoctlCommand, Kernel, Mapping, Value, fork_generation, is_inherited};
+use crate::sys::{
+    Attr, IoctlCommand, Kernel, MapFor, Mapping, Value, fork_generation, is_inherited,
+};
 
 /// An open RDMA device: the parent of protection domains, completion queues and all that is made
 /// of them.
@@ -26,9 +30,13 @@ pub struct Context(Arc<ContextInner>);
 #[derive(Debug)]
 pub(super) struct ContextInner {
     device: Device,
+    /// With mappings of the device: goes before the descriptor.
+    driver_state: DriverState,
     fd: OwnedFd,
     attr: OnceLock<DeviceAttr>,
     support: Support,
+    /// What the driver said.
+    driver: DriverContext,
     /// The protection domain that everybody shares; the kernel frees it with the context.
     default_pd: Mutex<Option<u32>>,
     /// The streams of asynchronous events, the oldest first.
@@ -39,27 +47,26 @@ pub(super) struct ContextInner {
 
 impl Context {
     pub(super) fn open(device: &Device) -> Result<Self> {
-        require_supported(device)?;
+        let mut driver = DriverContext::new(device)?;
         let kernel = device.registry.kernel();
         let path = Path::new("/dev/infiniband").join(&device.node);
         let fd = kernel
             .open(&path)
             .map_err(|error| explain_open(&path, device, &error))?;
         check_node(&**kernel, fd.as_fd(), &path, device)?;
-        // siw wants room to tell its number, which nothing asks for.
-        let mut siw = siw::UrespAllocCtx::default();
-        let (request, answer) = match device.driver {
-            Driver::Siw => (&[][..], siw.as_mut_bytes()),
-            _ => (&[][..], &mut [][..]),
-        };
         let driver_id = device.driver.id();
-        let support = get_context(&**kernel, fd.as_fd(), driver_id, request, answer);
+        let mut support = get_context(&**kernel, fd.as_fd(), driver_id, &mut driver);
+        if support.is_err() && driver.ask_for_less() {
+            support = get_context(&**kernel, fd.as_fd(), driver_id, &mut driver);
+        }
         let support = support.map_err(|error| {
             Error::from_os("open_device", &error)
                 .because(format!("the kernel gave no context on {}", path.display()))
         })?;
         Ok(Self(Arc::new(ContextInner {
             device: device.clone(),
+            driver_state: DriverState::default(),
+            driver,
             fd,
             attr: OnceLock::new(),
             support,
@@ -209,7 +216,31 @@ impl Context {
 
     /// Maps a queue of the device.
     pub(crate) fn map(&self, length: usize, offset: u64) -> io::Result<Mapping> {
-        Mapping::new(self.kernel(), self.fd(), length, offset)
+        Mapping::new(
+            self.kernel(),
+            self.fd(),
+            length,
+            offset,
+            MapFor::ReadingAndWriting,
+        )
+    }
+
+    /// Maps registers of the device.
+    pub(crate) fn map_registers(&self, length: usize, offset: u64) -> io::Result<Mapping> {
+        Mapping::new(self.kernel(), self.fd(), length, offset, MapFor::Writing)
+    }
+
+    /// What the queues of an mlx5 device share, made at first use of what the kernel granted with the
+    /// context.
+    pub(crate) fn driver_state<T: Any + Send + Sync>(
+        &self,
+        make: impl FnOnce(&AllocUcontextResp) -> Result<T>,
+    ) -> Result<Arc<T>> {
+        let answer = self.0.driver.mlx5().ok_or_else(|| {
+            let text = "the device is of another driver";
+            Error::new("open_device", ErrorKind::NotSupported, text)
+        })?;
+        self.0.driver_state.get_or_make(|| make(answer))
     }
 
     /// Sends a command that has a method of its own.
@@ -281,9 +312,9 @@ fn get_context(
     kernel: &dyn Kernel,
     fd: BorrowedFd<'_>,
     driver_id: u32,
-    request: &[u8],
-    answer: &mut [u8],
+    driver: &mut DriverContext,
 ) -> io::Result<Support> {
+    let (request, answer) = driver.parts();
     let made = get_context_by_ioctl(kernel, fd, driver_id, request, answer);
     match made {
         // The number of the ioctl itself is unknown: the kernel is older, or has none.
@@ -338,21 +369,6 @@ fn get_context_by_ioctl(
         core,
         form: Form::Ioctl,
     })
-}
-
-/// A driver has structures of its own in many commands, which have to be known.
-fn require_supported(device: &Device) -> Result<()> {
-    match device.driver {
-        Driver::Rxe | Driver::Siw => Ok(()),
-        other => Err(Error::new(
-            "open_device",
-            ErrorKind::NotSupported,
-            format!(
-                "{} ({other}) is not supported by this crate yet",
-                device.name
-            ),
-        )),
-    }
 }
 
 /// A node that was replaced while we looked is not the device we were asked for.

@@ -11,7 +11,7 @@ use nix::poll::PollFd;
 
 use super::{Call, Twin};
 use crate::sys::{
-    DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, LocalService, Question, Value,
+    DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, LocalService, MapFor, Question, Value,
     WriteCommand,
 };
 
@@ -126,6 +126,7 @@ impl Kernel for Twin {
         fd: BorrowedFd<'_>,
         length: usize,
         offset: u64,
+        _purpose: MapFor,
     ) -> io::Result<NonNull<u8>> {
         self.enter(&Call::MapDevice, |world| {
             let file = world.files.find(fd)?;
