@@ -21,7 +21,7 @@ use rdmacm_kernel_abi::uverbs::{CmdHeader, ioctl};
 use serde_json::Value as Json;
 
 use super::{
-    DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, Linux, LocalService, Question,
+    DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, Linux, LocalService, MapFor, Question,
     WriteCommand,
 };
 use compare::{Written, answer_attributes, answer_core, fill, refusal};
@@ -204,12 +204,17 @@ impl Kernel for Replay {
         _fd: BorrowedFd<'_>,
         length: usize,
         offset: u64,
+        purpose: MapFor,
     ) -> io::Result<NonNull<u8>> {
         let mut state = self.state();
-        let what = format!("a mapping of {length} bytes at {offset:#x}");
-        state.next(&what, |next| {
-            next["name"] == "mmap"
-                && (number(&next["length"]), number(&next["offset"])) == (length as u64, offset)
+        let protection = match purpose {
+            MapFor::ReadingAndWriting => libc::PROT_READ | libc::PROT_WRITE,
+            MapFor::Writing => libc::PROT_WRITE,
+        };
+        let ours = [length as u64, protection as u64, offset];
+        state.next(&format!("a mapping {ours:#x?}"), |next| {
+            let fields = ["length", "prot", "offset"];
+            next["name"] == "mmap" && fields.map(|field| number(&next[field])) == ours
         })?;
         Linux.map_memory(length)
     }

@@ -37,6 +37,7 @@ mod tracer_test;
 mod traffic;
 mod two_hosts;
 mod verbs;
+mod write_form;
 
 use std::process::ExitCode;
 
@@ -67,6 +68,7 @@ fn tests() -> Vec<Test> {
         traffic::tests(),
         cm_behaviours::tests(),
         verbs::tests(),
+        write_form::tests(),
         table::tests(),
         addr_info::tests(),
         ibacm::tests(),
