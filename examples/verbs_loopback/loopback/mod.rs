@@ -6,6 +6,7 @@
 //!
 //! This folder knows nothing of the program around it: `run` takes an open device.
 
+mod draft;
 mod memory;
 mod mishap;
 mod phase;
