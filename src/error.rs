@@ -107,7 +107,11 @@ impl Error {
     /// [`Error::because`] where the operation knows better.
     pub(crate) fn from_os(operation: &'static str, source: &io::Error) -> Self {
         let Some(errno) = source.raw_os_error() else {
-            return Self::new(operation, ErrorKind::Protocol, source.to_string());
+            let kind = match source.kind() {
+                io::ErrorKind::Unsupported => ErrorKind::NotSupported,
+                _ => ErrorKind::Protocol,
+            };
+            return Self::new(operation, kind, source.to_string());
         };
         Self::from_errno(operation, errno)
     }

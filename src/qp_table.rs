@@ -11,6 +11,7 @@
 //! An entry keeps what the kernel needs longer than the queue pair: completion queues and
 //! protection domain (as parents of the kernel object), and the queue memory.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -20,6 +21,23 @@ use crate::device::{Context, Gid, KernelObject};
 use crate::error::{Error, Result};
 use crate::slot_table::{Key, SlotTable};
 use crate::sys::Mapping;
+
+/// The memory of a queue pair's queues, kept for as long as the kernel has the queue pair, and told
+/// what becomes of it.
+pub(crate) trait QueuePairMemory: Send + Sync + fmt::Debug {
+    /// The queue pair was moved to RESET: what was posted is forgotten.
+    fn was_reset(&self);
+
+    /// The kernel has destroyed the queue pair.
+    fn was_destroyed(&self);
+}
+
+/// Where the kernel does all that is to be done.
+impl QueuePairMemory for Vec<Arc<Mapping>> {
+    fn was_reset(&self) {}
+
+    fn was_destroyed(&self) {}
+}
 
 /// A multicast group: its GID and, on InfiniBand, its LID.
 type Group = (Gid, u16);
@@ -45,7 +63,7 @@ pub(crate) struct QpEntry {
     /// The memory windows that may be open to the peer. The kernel would wait for them for most of a
     /// minute before it destroys the queue pair, and fail.
     windows: Mutex<Vec<Weak<KernelObject>>>,
-    _memory: Vec<Arc<Mapping>>,
+    memory: Arc<dyn QueuePairMemory>,
 }
 
 impl QpEntry {
@@ -59,7 +77,7 @@ impl QpEntry {
         kind: uverbs::QpType,
         has_srq: bool,
         state: u8,
-        memory: Vec<Arc<Mapping>>,
+        memory: Arc<dyn QueuePairMemory>,
     ) -> Self {
         Self {
             object,
@@ -72,7 +90,7 @@ impl QpEntry {
             max_datagram: AtomicU32::new(u32::MAX),
             groups: Mutex::new(Vec::new()),
             windows: Mutex::new(Vec::new()),
-            _memory: memory,
+            memory,
         }
     }
 
@@ -121,6 +139,7 @@ impl QpEntry {
     /// Notes a transition, unless the queue pair is destroyed.
     pub(crate) fn set_state(&self, state: u8) {
         if state == uverbs::QpState::RESET.0 {
+            self.memory.was_reset();
             self.resets.fetch_add(1, Ordering::Relaxed);
         }
         let _ = self
@@ -260,6 +279,9 @@ impl QpEntry {
         })?;
         groups.clear();
         self.state.store(Self::DESTROYED, Ordering::Relaxed);
+        if destroyed {
+            self.memory.was_destroyed();
+        }
         Ok(destroyed)
     }
 }
@@ -272,6 +294,14 @@ impl Drop for QpEntry {
         for _ in 0..2 {
             self.detach_from_all(&mut groups);
             let _ = self.destroy_windows(&mut windows);
+        }
+        for _ in 0..2 {
+            if let Ok(destroyed) = self.object.destroy() {
+                if destroyed {
+                    self.memory.was_destroyed();
+                }
+                break;
+            }
         }
     }
 }

@@ -218,6 +218,7 @@ fn send(
             request: record,
             response: response.map(|(at, room)| (HEADER + at, room)),
             indirect: indirect.map(|(at, input)| (HEADER + at, input)),
+            new_fd: None,
         },
     )
 }

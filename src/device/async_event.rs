@@ -1,6 +1,6 @@
 //! Asynchronous events of a device.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -177,11 +177,28 @@ pub struct AsyncEvents(Arc<EventFile>);
 impl Context {
     /// Starts listening to the device's asynchronous events.
     ///
+    /// A kernel without RDMA ioctls has one stream for each open device, which begins when the
+    /// device is opened: it tells what came before as well, and is given to one at a time.
+    ///
     /// # Errors
     ///
     /// When the device is gone or the process has no descriptor left.
+    /// [`ErrorKind::InvalidState`](crate::ErrorKind::InvalidState) when there is one stream only and
+    /// it is in use.
     pub fn async_events(&self) -> Result<AsyncEvents> {
-        let operation = "async_events";
+        let fd = match self.only_events() {
+            Some(only) => Arc::clone(only),
+            None => self.new_events()?,
+        };
+        self.kernel()
+            .set_nonblocking(fd.as_fd())
+            .map_err(|error| Error::from_os(OPERATION, &error))?;
+        let file = Arc::new(EventFile::new(fd, self.clone()));
+        self.note_event_file(&file)?;
+        Ok(AsyncEvents(file))
+    }
+
+    fn new_events(&self) -> Result<Arc<OwnedFd>> {
         let mut fd = None;
         self.method(
             ioctl::object::ASYNC_EVENT,
@@ -191,16 +208,13 @@ impl Context {
                 Value::NewFd(&mut fd),
             )],
         )
-        .map_err(|error| Error::from_os(operation, &error))?;
-        let fd = fd.ok_or_else(|| Error::from_errno(operation, libc::EBADF))?;
-        self.kernel()
-            .set_nonblocking(fd.as_fd())
-            .map_err(|error| Error::from_os(operation, &error))?;
-        let file = Arc::new(EventFile::new(fd, self.clone()));
-        self.note_event_file(&file);
-        Ok(AsyncEvents(file))
+        .map_err(|error| Error::from_os(OPERATION, &error))?;
+        let fd = fd.ok_or_else(|| Error::from_errno(OPERATION, libc::EBADF))?;
+        Ok(Arc::new(fd))
     }
 }
+
+const OPERATION: &str = "async_events";
 
 impl AsyncEvents {
     /// The next event; waits for it as long as `timeout` allows, for ever with `None`.

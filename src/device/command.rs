@@ -2,7 +2,8 @@
 //!
 //! The ioctl INVOKE_WRITE carries any of the older write commands. It is used instead of `write()`
 //! because the kernel checks the caller's credentials against the opener's on `write()` only, and
-//! because the driver's part of the answer gets a buffer of its own. Every kernel since 5.0 has it.
+//! because the driver's part of the answer gets a buffer of its own. Every kernel since 5.0 has it;
+//! where there is none, the command is written after all.
 
 use std::io;
 
@@ -10,6 +11,7 @@ use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Context;
+use super::write_form::Message;
 use crate::sys::{Attr, Value};
 
 impl Context {
@@ -62,6 +64,14 @@ impl Context {
         driver: DriverPart<'_>,
     ) -> io::Result<()> {
         use ioctl::device::invoke_write as id;
+        if self.is_written() {
+            return self.write(Message {
+                command,
+                request,
+                answer: response,
+                driver,
+            });
+        }
         let number = u64::from(command.0).to_ne_bytes();
         let mut attrs = Vec::with_capacity(5);
         attrs.push(Attr::new(id::WRITE_CMD, Value::In(&number)));

@@ -1,17 +1,22 @@
 //! An open device.
 
+use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use rdmacm_kernel_abi::siw;
+use rdmacm_kernel_abi::mlx5::AllocUcontextResp;
 use rdmacm_kernel_abi::uverbs::{CoreSupport, ioctl};
 use zerocopy::IntoBytes;
 
-use super::{Device, DeviceAttr, Driver, EventFile};
+use super::driver_context::{DriverContext, DriverState};
+use super::write_form::{self, Destination, Message};
+use super::{Device, DeviceAttr, DriverPart, EventFile};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::{Attr, IoctlCommand, Kernel, Mapping, Value, fork_generation, is_inherited};
+use crate::sys::{
+    Attr, IoctlCommand, Kernel, MapFor, Mapping, Value, fork_generation, is_inherited,
+};
 
 /// An open RDMA device: the parent of protection domains, completion queues and all that is made
 /// of them.
@@ -25,9 +30,13 @@ pub struct Context(Arc<ContextInner>);
 #[derive(Debug)]
 pub(super) struct ContextInner {
     device: Device,
+    /// With mappings of the device: goes before the descriptor.
+    driver_state: DriverState,
     fd: OwnedFd,
     attr: OnceLock<DeviceAttr>,
     support: Support,
+    /// What the driver said.
+    driver: DriverContext,
     /// The protection domain that everybody shares; the kernel frees it with the context.
     default_pd: Mutex<Option<u32>>,
     /// The streams of asynchronous events, the oldest first.
@@ -38,19 +47,26 @@ pub(super) struct ContextInner {
 
 impl Context {
     pub(super) fn open(device: &Device) -> Result<Self> {
-        require_supported(device)?;
+        let mut driver = DriverContext::new(device)?;
         let kernel = device.registry.kernel();
         let path = Path::new("/dev/infiniband").join(&device.node);
         let fd = kernel
             .open(&path)
             .map_err(|error| explain_open(&path, device, &error))?;
         check_node(&**kernel, fd.as_fd(), &path, device)?;
-        let support = get_context(&**kernel, fd.as_fd(), device).map_err(|error| {
+        let driver_id = device.driver.id();
+        let mut support = get_context(&**kernel, fd.as_fd(), driver_id, &mut driver);
+        if support.is_err() && driver.ask_for_less() {
+            support = get_context(&**kernel, fd.as_fd(), driver_id, &mut driver);
+        }
+        let support = support.map_err(|error| {
             Error::from_os("open_device", &error)
                 .because(format!("the kernel gave no context on {}", path.display()))
         })?;
         Ok(Self(Arc::new(ContextInner {
             device: device.clone(),
+            driver_state: DriverState::default(),
+            driver,
             fd,
             attr: OnceLock::new(),
             support,
@@ -131,11 +147,23 @@ impl Context {
     }
 
     /// Remembers a new stream of asynchronous events.
-    pub(super) fn note_event_file(&self, file: &Arc<EventFile>) {
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has one only and somebody reads it: each would miss what the other takes.
+    pub(super) fn note_event_file(&self, file: &Arc<EventFile>) -> Result<()> {
         let files = self.0.event_files.lock();
         let mut files = files.unwrap_or_else(PoisonError::into_inner);
         files.retain(|file| file.strong_count() > 0);
+        if self.is_written() && !files.is_empty() {
+            return Err(Error::new(
+                "async_events",
+                ErrorKind::InvalidState,
+                "the kernel has one stream of events for each open device, and it is in use",
+            ));
+        }
         files.push(Arc::downgrade(file));
+        Ok(())
     }
 
     /// Where the events of a new object are to go. The kernel is told: of itself it takes the first
@@ -188,10 +216,34 @@ impl Context {
 
     /// Maps a queue of the device.
     pub(crate) fn map(&self, length: usize, offset: u64) -> io::Result<Mapping> {
-        Mapping::new(self.kernel(), self.fd(), length, offset)
+        Mapping::new(
+            self.kernel(),
+            self.fd(),
+            length,
+            offset,
+            MapFor::ReadingAndWriting,
+        )
     }
 
-    /// Sends a command in the ioctl form.
+    /// Maps registers of the device.
+    pub(crate) fn map_registers(&self, length: usize, offset: u64) -> io::Result<Mapping> {
+        Mapping::new(self.kernel(), self.fd(), length, offset, MapFor::Writing)
+    }
+
+    /// What the queues of an mlx5 device share, made at first use of what the kernel granted with the
+    /// context.
+    pub(crate) fn driver_state<T: Any + Send + Sync>(
+        &self,
+        make: impl FnOnce(&AllocUcontextResp) -> Result<T>,
+    ) -> Result<Arc<T>> {
+        let answer = self.0.driver.mlx5().ok_or_else(|| {
+            let text = "the device is of another driver";
+            Error::new("open_device", ErrorKind::NotSupported, text)
+        })?;
+        self.0.driver_state.get_or_make(|| make(answer))
+    }
+
+    /// Sends a command that has a method of its own.
     pub(crate) fn method(
         &self,
         object: u16,
@@ -199,68 +251,124 @@ impl Context {
         attrs: &mut [Attr<'_>],
     ) -> io::Result<()> {
         self.check_own()?;
-        let driver_id = self.0.device.driver.id();
-        self.kernel().ioctl_command(
-            self.fd(),
-            IoctlCommand {
-                object,
-                method,
-                driver_id,
-                attrs,
-            },
-        )
+        let command = IoctlCommand {
+            object,
+            method,
+            driver_id: self.0.device.driver.id(),
+            attrs,
+        };
+        match self.0.support.form {
+            Form::Ioctl => self.kernel().ioctl_command(self.fd(), command),
+            Form::Write { .. } => write_form::carry_out(&**self.kernel(), self.fd(), command),
+        }
+    }
+
+    /// Whether the kernel takes commands by `write()` only.
+    pub(super) fn is_written(&self) -> bool {
+        matches!(self.0.support.form, Form::Write { .. })
+    }
+
+    /// Sends a command by `write()`.
+    pub(super) fn write(&self, message: Message<'_>) -> io::Result<()> {
+        self.check_own()?;
+        let to = Destination {
+            kernel: &**self.kernel(),
+            fd: self.fd(),
+        };
+        message.send(to)
+    }
+
+    /// The descriptor that the kernel made for asynchronous events together with the context. There
+    /// is none where each stream is made by a command of its own.
+    pub(super) fn only_events(&self) -> Option<&Arc<OwnedFd>> {
+        match &self.0.support.form {
+            Form::Ioctl => None,
+            Form::Write { events } => Some(events),
+        }
     }
 }
 
+/// How the kernel takes commands.
+#[derive(Debug)]
+enum Form {
+    Ioctl,
+    /// By `write()`. The one descriptor for asynchronous events is there from the beginning.
+    Write {
+        events: Arc<OwnedFd>,
+    },
+}
+
 /// What the kernel says when it makes its side of a context.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Support {
     completion_vectors: u32,
     /// [`CoreSupport`].
     core: u64,
+    form: Form,
 }
 
-/// Makes the kernel's side of a context. Without a descriptor for asynchronous events, which is
-/// made when somebody wants to read them.
-fn get_context(kernel: &dyn Kernel, fd: BorrowedFd<'_>, device: &Device) -> io::Result<Support> {
+/// Makes the kernel's side of a context, with the driver's request and room for its answer.
+fn get_context(
+    kernel: &dyn Kernel,
+    fd: BorrowedFd<'_>,
+    driver_id: u32,
+    driver: &mut DriverContext,
+) -> io::Result<Support> {
+    let (request, answer) = driver.parts();
+    let made = get_context_by_ioctl(kernel, fd, driver_id, request, answer);
+    match made {
+        // The number of the ioctl itself is unknown: the kernel is older, or has none.
+        Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => {
+            let to = Destination { kernel, fd };
+            let response = answer;
+            let driver = DriverPart::Exchange { request, response };
+            let (completion_vectors, events) = write_form::get_context(to, driver)?;
+            let events = Arc::new(events);
+            Ok(Support {
+                completion_vectors,
+                core: CoreSupport::empty().bits(),
+                form: Form::Write { events },
+            })
+        }
+        made => made,
+    }
+}
+
+/// Without a descriptor for asynchronous events, which is made when somebody wants to read them.
+fn get_context_by_ioctl(
+    kernel: &dyn Kernel,
+    fd: BorrowedFd<'_>,
+    driver_id: u32,
+    request: &[u8],
+    answer: &mut [u8],
+) -> io::Result<Support> {
     use ioctl::device::get_context as attr;
-    let mut support = Support::default();
-    let vectors = support.completion_vectors.as_mut_bytes();
-    let core = support.core.as_mut_bytes();
+    let (mut completion_vectors, mut core) = (0u32, 0u64);
+    let vectors = completion_vectors.as_mut_bytes();
     let mut attrs = vec![
         Attr::new(attr::NUM_COMP_VECTORS, Value::Out(vectors)),
-        Attr::new(attr::CORE_SUPPORT, Value::Out(core)),
+        Attr::new(attr::CORE_SUPPORT, Value::Out(core.as_mut_bytes())),
     ];
-    // siw wants room to tell its number, which nothing asks for.
-    let mut siw = siw::UrespAllocCtx::default();
-    if device.driver == Driver::Siw {
-        attrs.push(Attr::new(ioctl::UHW_OUT, Value::Out(siw.as_mut_bytes())));
+    if !request.is_empty() {
+        attrs.push(Attr::new(ioctl::UHW_IN, Value::In(request)));
+    }
+    if !answer.is_empty() {
+        attrs.push(Attr::new(ioctl::UHW_OUT, Value::Out(answer)));
     }
     kernel.ioctl_command(
         fd,
         IoctlCommand {
             object: ioctl::object::DEVICE,
             method: ioctl::device::GET_CONTEXT,
-            driver_id: device.driver.id(),
+            driver_id,
             attrs: &mut attrs,
         },
     )?;
-    Ok(support)
-}
-
-/// A driver has structures of its own in many commands, which have to be known.
-fn require_supported(device: &Device) -> Result<()> {
-    match device.driver {
-        Driver::Rxe | Driver::Siw => Ok(()),
-        other => Err(Error::new(
-            "open_device",
-            ErrorKind::NotSupported,
-            format!(
-                "{} ({other}) is not supported by this crate yet",
-                device.name
-            ),
-        )),
-    }
+    Ok(Support {
+        completion_vectors,
+        core,
+        form: Form::Ioctl,
+    })
 }
 
 /// A node that was replaced while we looked is not the device we were asked for.

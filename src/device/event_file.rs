@@ -1,6 +1,7 @@
 //! Descriptors that events are read from, one record at a time.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use zerocopy::{FromBytes, IntoBytes};
@@ -12,12 +13,14 @@ use crate::sys::{Deadline, wait_readable};
 /// A completion channel, or a stream of asynchronous events.
 #[derive(Debug)]
 pub(crate) struct EventFile {
-    fd: OwnedFd,
+    /// The context's as well, where there is only one stream of asynchronous events.
+    fd: Arc<OwnedFd>,
     context: Context,
 }
 
 impl EventFile {
-    pub(crate) fn new(fd: OwnedFd, context: Context) -> Self {
+    pub(crate) fn new(fd: impl Into<Arc<OwnedFd>>, context: Context) -> Self {
+        let fd = fd.into();
         Self { fd, context }
     }
 

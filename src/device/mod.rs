@@ -8,6 +8,7 @@ mod caps;
 mod command;
 mod context;
 mod discovery;
+mod driver_context;
 mod event_file;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -17,6 +18,7 @@ mod port;
 mod query;
 mod registry;
 mod token;
+mod write_form;
 
 #[cfg(test)]
 mod tests;
@@ -27,6 +29,7 @@ pub use async_event::{AsyncEvent, AsyncEvents};
 pub use caps::{AtomicCapability, DeviceCaps, OdpCaps, OdpOperations};
 pub(crate) use command::DriverPart;
 pub use context::Context;
+pub(crate) use driver_context::{DOORBELL_REGISTERS, UNSHARED_DOORBELL_REGISTERS};
 pub(crate) use event_file::EventFile;
 pub use gid::{Gid, GidEntry, GidType};
 pub(crate) use object::{KernelObject, ObjectKind};

@@ -5,24 +5,27 @@
 //! here locks or allocates after a queue is made.
 //!
 //! [`request`] says what can be posted, [`completion`] what comes back. [`queues`] are the queues,
-//! whoever's they are; [`provider`] makes them as the driver of the device wants them: [`rxe`] and
-//! [`siw`].
+//! whoever's they are; [`setup`] makes them as the driver of the device wants them: [`rxe`], [`siw`]
+//! and [`mlx5`]. [`provider`] says what a driver does not have.
 
 mod completion;
 mod doorbell;
+mod mlx5;
 mod provider;
 mod qp_type;
 mod queues;
 mod request;
 mod resize;
 mod rxe;
+mod setup;
 mod siw;
 
 pub use completion::{Completion, CompletionStatus, Failure, GRH_LENGTH, Opcode, Success};
 use doorbell::Doorbell;
-pub(crate) use provider::{AhSetup, CqSetup, Provider, QpMade, QpQueues, QpSetup, SrqSetup};
+pub(crate) use provider::{Provider, RegionNote};
 pub use qp_type::{QpFlags, QpType};
 pub(crate) use queues::{CompletionQueue, RecvQueue, SendQueue};
-pub(crate) use request::{Datagram, Flush, Operation, Payload, Request, WindowBind};
+pub(crate) use request::{Datagram, Flush, Handle, Operation, Payload, Request, WindowBind};
 pub use request::{FlushPlacement, PostError, RemoteAddress, Segment, SendFlags};
 pub(crate) use resize::{CqResize, SrqResize};
+pub(crate) use setup::{AhSetup, CqSetup, QpMade, QpQueues, QpSetup, QpWish, SrqSetup, SrqSize};

@@ -1,27 +1,24 @@
 //! The one interface over the providers: which driver's queues a device has is decided here, when
-//! a queue is made.
-//!
-//! A driver has a part of its own in the commands that make queues. A setup is that part: it goes
-//! to the kernel with the command, comes back filled in, and becomes the queues.
+//! a queue is made, and what a driver does not have.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use rdmacm_kernel_abi::uverbs::ioctl::QpCap;
 use rdmacm_kernel_abi::{rxe as rxe_abi, siw as siw_abi};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
-use super::queues::{CompletionQueue, RecvQueue, SendQueue};
-use super::{QpFlags, QpType, rxe, siw};
+use super::{QpFlags, QpType, mlx5, rxe, siw};
 use crate::device::{Context, Driver};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::Mapping;
+pub(crate) use mlx5::RegionNote;
 
 /// A driver whose queues this crate works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Provider {
     Rxe,
     Siw,
+    Mlx5,
 }
 
 impl Provider {
@@ -34,6 +31,7 @@ impl Provider {
         match context.device().driver() {
             Driver::Rxe => Ok(Self::Rxe),
             Driver::Siw => Ok(Self::Siw),
+            Driver::Mlx5 => Ok(Self::Mlx5),
             other => Err(Error::new(
                 "open_device",
                 ErrorKind::NotSupported,
@@ -47,6 +45,8 @@ impl Provider {
         match self {
             Self::Rxe => rxe::MAX_INLINE,
             Self::Siw => siw::MAX_INLINE,
+            // It depends on the other sizes; the setup says.
+            Self::Mlx5 => u32::MAX,
         }
     }
 
@@ -55,13 +55,14 @@ impl Provider {
         match self {
             Self::Rxe => true,
             Self::Siw => qp_type == QpType::Rc,
+            Self::Mlx5 => matches!(qp_type, QpType::Rc | QpType::Uc | QpType::Ud),
         }
     }
 
     /// The fewest requests that the queue of a queue pair which can send is made for.
     pub(crate) fn least_sends(self) -> u32 {
         match self {
-            Self::Rxe => 0,
+            Self::Rxe | Self::Mlx5 => 0,
             Self::Siw => 1,
         }
     }
@@ -70,13 +71,14 @@ impl Provider {
     pub(crate) fn qp_flags(self) -> QpFlags {
         match self {
             Self::Rxe | Self::Siw => QpFlags::empty(),
+            Self::Mlx5 => QpFlags::BLOCK_SELF_MCAST_LB,
         }
     }
 
     /// The driver's part of a registration.
     pub(crate) fn registration(self) -> Registration {
         match self {
-            Self::Rxe => Registration::None,
+            Self::Rxe | Self::Mlx5 => Registration::None,
             Self::Siw => Registration::Siw {
                 request: siw_abi::UreqRegMr {
                     stag_key: next_key(),
@@ -87,13 +89,28 @@ impl Provider {
         }
     }
 
+    /// Notes memory that a peer or a receive may write, where the library may have to do it in the
+    /// device's place: `length` bytes from `address` on, which requests name by `iova`. The note is
+    /// to be dropped after the registration ends and before the memory is given back.
+    pub(crate) fn note_region(
+        self,
+        context: &Context,
+        lkey: u32,
+        (iova, address, length): (u64, u64, u64),
+    ) -> Result<Option<RegionNote>> {
+        match self {
+            Self::Rxe | Self::Siw => Ok(None),
+            Self::Mlx5 => mlx5::note_region(context, lkey, (iova, address, length)).map(Some),
+        }
+    }
+
     /// The driver's part of a change of a shared receive queue that does not touch its size.
     pub(crate) fn srq_change(self) -> &'static [u8] {
         // rxe wants the bytes though it does not read them.
         const RXE: [u8; size_of::<rxe_abi::ModifySrqCmd>()] = [0; _];
         match self {
             Self::Rxe => &RXE,
-            Self::Siw => &[],
+            Self::Siw | Self::Mlx5 => &[],
         }
     }
 }
@@ -121,131 +138,6 @@ impl Registration {
         match self {
             Self::None => (&[], &mut []),
             Self::Siw { request, answer } => (request.as_bytes(), answer.as_mut_bytes()),
-        }
-    }
-}
-
-/// What the kernel granted a queue pair, for making its queues.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct QpMade<'a> {
-    pub context: &'a Context,
-    pub handle: u32,
-    pub cap: &'a QpCap,
-    pub has_send_queue: bool,
-    pub has_own_receive_queue: bool,
-    /// Whether each request completes visibly, asked for or not.
-    pub signal_all: bool,
-}
-
-/// The queues that a queue pair has of its own.
-#[derive(Debug)]
-pub(crate) struct QpQueues {
-    pub send: Option<SendQueue>,
-    pub recv: Option<RecvQueue>,
-    /// The memory behind them.
-    pub memory: Vec<Arc<Mapping>>,
-}
-
-/// What a driver answers to the command that makes a queue.
-#[derive(Debug)]
-pub(crate) enum Setup<Rxe, Siw> {
-    Rxe(Rxe),
-    Siw(Siw),
-}
-
-impl<Rxe, Siw> Setup<Rxe, Siw>
-where
-    Rxe: Default + FromBytes + IntoBytes,
-    Siw: Default + FromBytes + IntoBytes,
-{
-    pub(crate) fn new(provider: Provider) -> Self {
-        match provider {
-            Provider::Rxe => Self::Rxe(Rxe::default()),
-            Provider::Siw => Self::Siw(Siw::default()),
-        }
-    }
-
-    /// Room for the driver's answer.
-    pub(crate) fn answer(&mut self) -> &mut [u8] {
-        match self {
-            Self::Rxe(answer) => answer.as_mut_bytes(),
-            Self::Siw(answer) => answer.as_mut_bytes(),
-        }
-    }
-}
-
-pub(crate) type QpSetup = Setup<rxe_abi::CreateQpResp, siw_abi::UrespCreateQp>;
-pub(crate) type CqSetup = Setup<rxe_abi::CreateCqResp, siw_abi::UrespCreateCq>;
-pub(crate) type SrqSetup = Setup<rxe_abi::CreateSrqResp, siw_abi::UrespCreateSrq>;
-
-impl QpSetup {
-    /// Maps the queues of the new queue pair.
-    pub(crate) fn queues(&self, made: &QpMade<'_>) -> Result<QpQueues> {
-        match self {
-            Self::Rxe(answer) => rxe::map_qp(answer, made),
-            Self::Siw(answer) => siw::map_qp(answer, made),
-        }
-    }
-}
-
-impl CqSetup {
-    /// Maps the new completion queue.
-    pub(crate) fn queue(&self, context: &Context) -> Result<CompletionQueue> {
-        match self {
-            Self::Rxe(answer) => rxe::map_cq(answer.mi, context).map(CompletionQueue::Rxe),
-            Self::Siw(answer) => siw::map_cq(answer, context).map(CompletionQueue::Siw),
-        }
-    }
-}
-
-impl SrqSetup {
-    /// Maps the new shared receive queue, whose receives have up to `max_segments` segments.
-    pub(crate) fn queue(&self, context: &Context, max_segments: u32) -> Result<RecvQueue> {
-        match self {
-            Self::Rxe(answer) => rxe::map_srq(answer.mi, context, max_segments).map(RecvQueue::Rxe),
-            Self::Siw(answer) => siw::map_srq(answer, context, max_segments).map(RecvQueue::Siw),
-        }
-    }
-}
-
-/// The driver's part of making an address handle.
-#[derive(Debug)]
-pub(crate) enum AhSetup {
-    Rxe(rxe_abi::CreateAhResp),
-}
-
-impl AhSetup {
-    /// # Errors
-    ///
-    /// For a driver without datagrams.
-    pub(crate) fn new(provider: Provider) -> Result<Self> {
-        match provider {
-            Provider::Rxe => Ok(Self::Rxe(Default::default())),
-            Provider::Siw => Err(Error::new(
-                "create_ah",
-                ErrorKind::NotSupported,
-                "the device sends no datagrams, and has no address handles",
-            )),
-        }
-    }
-
-    /// Room for the driver's answer.
-    pub(crate) fn answer(&mut self) -> &mut [u8] {
-        match self {
-            Self::Rxe(answer) => answer.as_mut_bytes(),
-        }
-    }
-
-    /// The number by which a request names the handle.
-    pub(crate) fn number(&self) -> Result<u32> {
-        match self {
-            Self::Rxe(answer) if answer.ah_num == 0 => Err(Error::new(
-                "create_ah",
-                ErrorKind::NotSupported,
-                "the kernel gave the handle no number, as kernels before 5.16 do; this crate needs \
-                 6.1 or newer",
-            )),
-            Self::Rxe(answer) => Ok(answer.ah_num),
         }
     }
 }

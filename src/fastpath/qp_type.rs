@@ -69,7 +69,7 @@ impl QpType {
     /// Whether a queue pair of this type carries out the operation. XRC requests name a shared
     /// receive queue of the peer, which no operation does yet.
     #[inline]
-    pub(crate) fn can(self, operation: &Operation) -> bool {
+    pub(crate) fn can(self, operation: &Operation<'_>) -> bool {
         match operation {
             Operation::Datagram(..) | Operation::DatagramImmediate(..) => self == Self::Ud,
             Operation::Read(_)

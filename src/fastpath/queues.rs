@@ -1,7 +1,10 @@
 //! The queues of any provider.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
 use super::request::{PostError, Request, Segment};
-use super::{Completion, rxe, siw};
+use super::{Completion, mlx5, rxe, siw};
 
 /// The send queue of one queue pair.
 #[derive(Debug)]
@@ -9,6 +12,7 @@ use super::{Completion, rxe, siw};
 pub(crate) enum SendQueue {
     Rxe(rxe::SendQueue),
     Siw(siw::SendQueue),
+    Mlx5(mlx5::SendQueue),
 }
 
 impl SendQueue {
@@ -17,13 +21,14 @@ impl SendQueue {
         match self {
             Self::Rxe(queue) => queue.depth(),
             Self::Siw(queue) => queue.depth(),
+            Self::Mlx5(queue) => queue.depth(),
         }
     }
 
     /// Whether a request that is posted after the end of the connection comes back as flushed.
     pub(crate) fn flushes_late_requests(&self) -> bool {
         match self {
-            Self::Rxe(_) => true,
+            Self::Rxe(_) | Self::Mlx5(_) => true,
             Self::Siw(_) => false,
         }
     }
@@ -34,6 +39,7 @@ impl SendQueue {
         match self {
             Self::Rxe(queue) => queue.push(request),
             Self::Siw(queue) => queue.push(request),
+            Self::Mlx5(queue) => queue.push(request),
         }
     }
 
@@ -43,6 +49,7 @@ impl SendQueue {
         match self {
             Self::Rxe(queue) => queue.discard(),
             Self::Siw(queue) => queue.discard(),
+            Self::Mlx5(queue) => queue.discard(),
         }
     }
 
@@ -52,6 +59,7 @@ impl SendQueue {
         match self {
             Self::Rxe(queue) => queue.ring_doorbell(),
             Self::Siw(queue) => queue.ring_doorbell(),
+            Self::Mlx5(queue) => queue.ring_doorbell(),
         }
     }
 }
@@ -62,6 +70,8 @@ impl SendQueue {
 pub(crate) enum RecvQueue {
     Rxe(rxe::RecvQueue),
     Siw(siw::RecvQueue),
+    Mlx5(mlx5::RecvQueue),
+    Mlx5Shared(mlx5::SharedRecvQueue),
     /// A queue that the kernel made larger or smaller and that could not be mapped then. It has no
     /// more than this many receives, and takes none.
     Unmapped(u32),
@@ -73,6 +83,8 @@ impl RecvQueue {
         match self {
             Self::Rxe(queue) => queue.depth(),
             Self::Siw(queue) => queue.depth(),
+            Self::Mlx5(queue) => queue.depth(),
+            Self::Mlx5Shared(queue) => queue.depth(),
             Self::Unmapped(_) => 0,
         }
     }
@@ -82,6 +94,8 @@ impl RecvQueue {
         match self {
             Self::Rxe(queue) => queue.waiting(),
             Self::Siw(queue) => queue.depth(),
+            Self::Mlx5(queue) => queue.waiting(),
+            Self::Mlx5Shared(queue) => queue.depth(),
             Self::Unmapped(receives) => *receives,
         }
     }
@@ -114,6 +128,8 @@ impl RecvQueue {
         match self {
             Self::Rxe(queue) => queue.push(wr_id, segments),
             Self::Siw(queue) => queue.post(wr_id, segments),
+            Self::Mlx5(queue) => queue.push(wr_id, segments),
+            Self::Mlx5Shared(queue) => queue.push(wr_id, segments),
             Self::Unmapped(_) => Err(PostError::QueueFull { depth: 0 }),
         }
     }
@@ -122,6 +138,8 @@ impl RecvQueue {
     fn publish(&mut self) {
         match self {
             Self::Rxe(queue) => queue.publish(),
+            Self::Mlx5(queue) => queue.publish(),
+            Self::Mlx5Shared(queue) => queue.publish(),
             // Its elements go one by one.
             Self::Siw(_) | Self::Unmapped(_) => {}
         }
@@ -142,6 +160,7 @@ impl Drop for Publishing<'_> {
 pub(crate) enum CompletionQueue {
     Rxe(rxe::CompletionQueue),
     Siw(siw::CompletionQueue),
+    Mlx5(mlx5::CompletionQueue),
     /// A queue that the kernel made larger or smaller and that could not be mapped then. Its
     /// completions wait for it to be mapped.
     Unmapped,
@@ -153,6 +172,7 @@ impl CompletionQueue {
         match self {
             Self::Rxe(queue) => queue.depth(),
             Self::Siw(queue) => queue.depth(),
+            Self::Mlx5(queue) => queue.depth(),
             Self::Unmapped => 0,
         }
     }
@@ -161,6 +181,7 @@ impl CompletionQueue {
     pub(crate) fn waiting(&self) -> u32 {
         match self {
             Self::Rxe(queue) => queue.waiting(),
+            Self::Mlx5(queue) => queue.waiting(),
             Self::Siw(_) | Self::Unmapped => 0,
         }
     }
@@ -171,6 +192,7 @@ impl CompletionQueue {
         match self {
             Self::Rxe(queue) => queue.end(),
             Self::Siw(queue) => queue.end(),
+            Self::Mlx5(queue) => queue.end(),
             Self::Unmapped => 0,
         }
     }
@@ -181,6 +203,7 @@ impl CompletionQueue {
         match self {
             Self::Rxe(queue) => queue.next_before(end),
             Self::Siw(queue) => queue.next_before(end),
+            Self::Mlx5(queue) => queue.next_before(end),
             Self::Unmapped => None,
         }
     }
@@ -190,6 +213,7 @@ impl CompletionQueue {
     pub(crate) fn give_back(&mut self) {
         match self {
             Self::Rxe(queue) => queue.give_back(),
+            Self::Mlx5(queue) => queue.give_back(),
             // Each slot went back when it was emptied.
             Self::Siw(_) | Self::Unmapped => {}
         }
@@ -201,19 +225,27 @@ impl CompletionQueue {
         match self {
             Self::Rxe(queue) => queue.poll(entries),
             Self::Siw(queue) => queue.poll(entries),
+            Self::Mlx5(queue) => queue.poll(entries),
             Self::Unmapped => &[],
         }
     }
 
     /// Asks for an event at the next completion where that is a matter of memory. False where the
     /// kernel has to be asked.
-    pub(crate) fn arm(&self) -> bool {
+    pub(crate) fn arm(&self, solicited_only: bool) -> bool {
         match self {
-            Self::Rxe(_) | Self::Unmapped => false,
-            Self::Siw(queue) => {
-                queue.arm();
-                true
-            }
+            Self::Rxe(_) | Self::Unmapped => return false,
+            Self::Siw(queue) => queue.arm(),
+            Self::Mlx5(queue) => queue.arm(solicited_only),
+        }
+        true
+    }
+
+    /// What counts the events of the queue that are read, where the device wants to know.
+    pub(crate) fn events(&self) -> Option<&Arc<AtomicU32>> {
+        match self {
+            Self::Mlx5(queue) => Some(queue.events()),
+            Self::Rxe(_) | Self::Siw(_) | Self::Unmapped => None,
         }
     }
 }

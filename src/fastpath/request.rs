@@ -3,6 +3,7 @@
 use std::fmt;
 
 use bitflags::bitflags;
+use rdmacm_kernel_abi::mlx5::WqeAv;
 use rdmacm_kernel_abi::uverbs;
 
 use super::QpType;
@@ -116,7 +117,7 @@ impl FlushPlacement {
 
 /// What a request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum Operation<'a> {
     Send,
     SendImmediate(u32),
     Write(RemoteAddress),
@@ -132,8 +133,8 @@ pub(crate) enum Operation {
         add: u64,
     },
     AtomicWrite(RemoteAddress),
-    Datagram(Datagram),
-    DatagramImmediate(Datagram, u32),
+    Datagram(Datagram<'a>),
+    DatagramImmediate(Datagram<'a>, u32),
     /// A send that invalidates a key of the peer's.
     SendInvalidate(u32),
     /// Invalidates a key of this side's.
@@ -157,6 +158,8 @@ pub(crate) struct WindowBind {
     pub new_rkey: u32,
     /// What peers may do there, in the kernel's bits.
     pub access: u32,
+    /// Whether the window belongs to a queue pair while it is open.
+    pub is_of_type_2: bool,
 }
 
 /// What the peer is to flush.
@@ -170,13 +173,42 @@ pub(crate) struct Flush {
 
 /// Who receives a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Datagram {
-    /// The device's number of the address handle.
-    pub handle_number: u32,
+pub(crate) struct Datagram<'a> {
+    /// The way there.
+    pub handle: &'a Handle,
     /// Number of the queue pair.
     pub qp_num: u32,
     /// The key that the queue pair wants.
     pub qkey: u32,
+}
+
+/// An address handle, as the requests of its device name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handle {
+    /// By a number.
+    Rxe(u32),
+    /// By all of it.
+    Mlx5(WqeAv),
+}
+
+impl Datagram<'_> {
+    /// The number of the handle, for devices that know it by one.
+    #[inline]
+    pub(crate) fn number(&self) -> u32 {
+        match self.handle {
+            Handle::Rxe(number) => *number,
+            Handle::Mlx5(_) => 0,
+        }
+    }
+
+    /// The way there, for devices that are told it with each request.
+    #[inline]
+    pub(crate) fn vector(&self) -> Option<&WqeAv> {
+        match self.handle {
+            Handle::Rxe(_) => None,
+            Handle::Mlx5(vector) => Some(vector),
+        }
+    }
 }
 
 /// The local side of a request.
@@ -195,7 +227,7 @@ pub(crate) enum Payload<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub wr_id: u64,
-    pub operation: Operation,
+    pub operation: Operation<'a>,
     pub flags: SendFlags,
     pub payload: Payload<'a>,
 }

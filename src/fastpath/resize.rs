@@ -1,46 +1,65 @@
 //! The driver's part of changing the depth of a queue that exists.
 //!
-//! The kernel moves what is in the queue to new memory, which is to be mapped in place of the old.
+//! What is in the queue goes to new memory. rxe's kernel moves it, and tells what to map in place of
+//! the old; of mlx5 the library allocates the new memory and moves it itself.
 
 use rdmacm_kernel_abi::rxe as rxe_abi;
 use zerocopy::IntoBytes;
 
 use super::provider::Provider;
 use super::queues::{CompletionQueue, RecvQueue};
-use super::rxe;
+use super::{mlx5, rxe};
 use crate::device::{Context, DriverPart};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The driver's part of resizing a completion queue.
 #[derive(Debug)]
 pub(crate) enum CqResize {
-    Rxe(rxe_abi::ResizeCqResp),
+    Rxe(u32, rxe_abi::ResizeCqResp),
+    Mlx5(Box<mlx5::CqResize>),
 }
 
 impl CqResize {
     /// # Errors
     ///
-    /// For a driver whose queues stay as they are.
-    pub(crate) fn new(provider: Provider) -> Result<Self> {
-        match provider {
-            Provider::Rxe => Ok(Self::Rxe(Default::default())),
+    /// For a driver whose queues stay as they are, and when there is no memory.
+    pub(crate) fn new(context: &Context, entries: u32) -> Result<Self> {
+        match Provider::of(context)? {
+            Provider::Rxe => Ok(Self::Rxe(entries, Default::default())),
+            Provider::Mlx5 => {
+                let resize = mlx5::CqResize::new(context, entries)?;
+                Ok(Self::Mlx5(Box::new(resize)))
+            }
             Provider::Siw => Err(fixed("resize_cq")),
+        }
+    }
+
+    /// How many entries the kernel is asked for.
+    pub(crate) fn entries(&self) -> u32 {
+        match self {
+            Self::Rxe(entries, _) => *entries,
+            Self::Mlx5(resize) => resize.entries(),
         }
     }
 
     pub(crate) fn part(&mut self) -> DriverPart<'_> {
         match self {
-            Self::Rxe(answer) => DriverPart::Exchange {
+            Self::Rxe(_, answer) => DriverPart::Exchange {
                 request: &[],
                 response: answer.as_mut_bytes(),
             },
+            Self::Mlx5(resize) => resize.part(),
         }
     }
 
-    /// Maps the queue's new memory.
-    pub(crate) fn queue(&self, context: &Context) -> Result<CompletionQueue> {
-        match self {
-            Self::Rxe(answer) => rxe::map_cq(answer.mi, context).map(CompletionQueue::Rxe),
+    /// The queue in its new memory, given the queue in the old.
+    pub(crate) fn queue(self, context: &Context, old: CompletionQueue) -> Result<CompletionQueue> {
+        match (self, old) {
+            (Self::Rxe(_, answer), _) => rxe::map_cq(answer.mi, context).map(CompletionQueue::Rxe),
+            (Self::Mlx5(resize), CompletionQueue::Mlx5(old)) => {
+                resize.move_queue(old).map(CompletionQueue::Mlx5)
+            }
+            (Self::Mlx5(_), other) => Ok(other),
         }
     }
 }
@@ -58,7 +77,7 @@ impl SrqResize {
     pub(crate) fn new(provider: Provider) -> Result<Self> {
         match provider {
             Provider::Rxe => Ok(Self::Rxe(Default::default())),
-            Provider::Siw => Err(fixed("modify_srq")),
+            Provider::Siw | Provider::Mlx5 => Err(fixed("modify_srq")),
         }
     }
 

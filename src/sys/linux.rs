@@ -19,7 +19,7 @@ use rdmacm_kernel_abi::{netlink, uverbs::ioctl};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{
-    Attr, DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, LocalService, MAX_ATTRS,
+    Attr, DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, LocalService, MAX_ATTRS, MapFor,
     Question, Value, WriteCommand, adopt_fd, local_service,
 };
 
@@ -48,11 +48,12 @@ impl Kernel for Linux {
     fn write_command(&self, fd: BorrowedFd<'_>, command: WriteCommand<'_>) -> io::Result<()> {
         let WriteCommand {
             request,
-            response,
+            mut response,
             indirect,
+            new_fd,
         } = command;
-        if let Some((offset, buffer)) = response {
-            put_address(request, offset, buffer.as_mut_ptr() as u64);
+        if let Some((offset, buffer)) = &mut response {
+            put_address(request, *offset, buffer.as_mut_ptr() as u64);
         }
         if let Some((offset, buffer)) = indirect {
             put_address(request, offset, buffer.as_ptr() as u64);
@@ -61,6 +62,12 @@ impl Kernel for Linux {
         if written != request.len() {
             // The command was not carried out, whatever the count says.
             return Err(io::Error::from_raw_os_error(libc::ENODATA));
+        }
+        if let (Some((offset, fd)), Some((_, answer))) = (new_fd, response) {
+            let (number, _) = u32::read_from_prefix(&answer[offset..])
+                .map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+            // SAFETY: the kernel has just made this descriptor for us and told nobody else.
+            *fd = Some(unsafe { adopt_fd(number.into()) }?);
         }
         Ok(())
     }
@@ -116,12 +123,24 @@ impl Kernel for Linux {
         fd: BorrowedFd<'_>,
         length: usize,
         offset: u64,
+        purpose: MapFor,
     ) -> io::Result<NonNull<u8>> {
-        map(length, libc::MAP_SHARED, fd.as_raw_fd(), offset)
+        let protection = match purpose {
+            MapFor::ReadingAndWriting => libc::PROT_READ | libc::PROT_WRITE,
+            MapFor::Writing => libc::PROT_WRITE,
+        };
+        map(length, protection, libc::MAP_SHARED, fd.as_raw_fd(), offset)
     }
 
     fn map_memory(&self, length: usize) -> io::Result<NonNull<u8>> {
-        map(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        map(
+            length,
+            protection,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
     }
 
     unsafe fn unmap(&self, address: NonNull<u8>, length: usize) {
@@ -190,20 +209,17 @@ fn put_address(request: &mut [u8], offset: usize, address: u64) {
     request[offset..offset + 8].copy_from_slice(&address.to_ne_bytes());
 }
 
-fn map(length: usize, flags: i32, fd: RawFd, offset: u64) -> io::Result<NonNull<u8>> {
+fn map(
+    length: usize,
+    protection: i32,
+    flags: i32,
+    fd: RawFd,
+    offset: u64,
+) -> io::Result<NonNull<u8>> {
     let offset =
         libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
     // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-    let address = unsafe {
-        libc::mmap(
-            ptr::null_mut(),
-            length,
-            libc::PROT_READ | libc::PROT_WRITE,
-            flags,
-            fd,
-            offset,
-        )
-    };
+    let address = unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, fd, offset) };
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }

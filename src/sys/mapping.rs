@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::Kernel;
+use super::{Kernel, MapFor};
 
 /// The size of a page of memory.
 pub(crate) fn page_size() -> usize {
@@ -49,8 +49,9 @@ impl Mapping {
         fd: BorrowedFd<'_>,
         length: usize,
         offset: u64,
+        purpose: MapFor,
     ) -> io::Result<Self> {
-        let address = kernel.map_device(fd, length, offset)?;
+        let address = kernel.map_device(fd, length, offset, purpose)?;
         Ok(Self(Range {
             kernel: Arc::clone(kernel),
             address,
@@ -86,6 +87,11 @@ impl Memory {
             address,
             length,
         }))
+    }
+
+    /// Its size in bytes.
+    pub(crate) fn length(&self) -> usize {
+        self.0.length
     }
 
     /// Where the memory begins.

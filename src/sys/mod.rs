@@ -51,6 +51,9 @@ pub(crate) struct WriteCommand<'a> {
     pub response: Option<(usize, &'a mut [u8])>,
     /// Offset in `request` of a `u64` that holds the address of more input, and that input.
     pub indirect: Option<(usize, &'a [u8])>,
+    /// Offset in the response of the number, a `u32`, of a descriptor that the command makes, and
+    /// where the descriptor goes.
+    pub new_fd: Option<(usize, &'a mut Option<OwnedFd>)>,
 }
 
 /// Bytes of a doorbell: header and body of POST_SEND.
@@ -110,6 +113,13 @@ pub(crate) struct IoctlCommand<'c, 'a> {
 /// More attributes than this has no command of the crate.
 pub(crate) const MAX_ATTRS: usize = 20;
 
+/// What memory of a device is mapped for. Drivers refuse to map registers for reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MapFor {
+    ReadingAndWriting,
+    Writing,
+}
+
 /// What the kernel does for us.
 pub(crate) trait Kernel: Send + Sync + fmt::Debug {
     /// Opens a device node for reading and writing, non-blocking and close-on-exec.
@@ -142,9 +152,14 @@ pub(crate) trait Kernel: Send + Sync + fmt::Debug {
     /// interrupted wait is `EINTR`.
     fn poll(&self, fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<()>;
 
-    /// Maps `length` bytes of a device at `offset`, shared, for reading and writing.
-    fn map_device(&self, fd: BorrowedFd<'_>, length: usize, offset: u64)
-    -> io::Result<NonNull<u8>>;
+    /// Maps `length` bytes of a device at `offset`, shared.
+    fn map_device(
+        &self,
+        fd: BorrowedFd<'_>,
+        length: usize,
+        offset: u64,
+        purpose: MapFor,
+    ) -> io::Result<NonNull<u8>>;
 
     /// Maps fresh zeroed pages that no other allocation shares.
     fn map_memory(&self, length: usize) -> io::Result<NonNull<u8>>;

@@ -5,7 +5,7 @@ use rdmacm_kernel_abi::uverbs;
 use super::{Path, Pd};
 use crate::device::{DriverPart, KernelObject, ObjectKind};
 use crate::error::{Error, Result};
-use crate::fastpath::{AhSetup, Datagram, Provider};
+use crate::fastpath::{AhSetup, Datagram, Handle};
 
 /// A way to a port, made known to the device: datagrams name it instead of the way itself.
 ///
@@ -16,7 +16,7 @@ use crate::fastpath::{AhSetup, Datagram, Provider};
 pub struct AddressHandle {
     object: KernelObject,
     pd: Pd,
-    number: u32,
+    handle: Handle,
 }
 
 /// Who receives a datagram.
@@ -57,11 +57,12 @@ impl Pd {
     pub fn address_handle(&self, path: &Path) -> Result<AddressHandle> {
         let operation = "create_ah";
         let context = self.context();
-        let mut setup = AhSetup::new(Provider::of(context)?)?;
+        let attr = path.to_kernel();
+        let mut setup = AhSetup::new(context, &attr)?;
         let response: uverbs::CreateAhResp = self.with_handle(operation, |pd_handle| {
             let request = uverbs::CreateAh {
                 pd_handle,
-                attr: path.to_kernel(),
+                attr,
                 ..Default::default()
             };
             let driver = DriverPart::Exchange {
@@ -77,7 +78,7 @@ impl Pd {
         Ok(AddressHandle {
             object,
             pd: self.clone(),
-            number: setup.number()?,
+            handle: setup.handle()?,
         })
     }
 }
@@ -99,10 +100,10 @@ impl AddressHandle {
     }
 }
 
-impl Destination<'_> {
-    pub(super) fn to_request(self) -> Datagram {
+impl<'a> Destination<'a> {
+    pub(super) fn to_request(self) -> Datagram<'a> {
         Datagram {
-            handle_number: self.handle.number,
+            handle: &self.handle.handle,
             qp_num: self.qp_num,
             qkey: self.qkey,
         }

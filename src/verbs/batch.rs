@@ -230,29 +230,33 @@ impl<'q> Batch<'q> {
     /// [`GRH_LENGTH`](crate::GRH_LENGTH) bytes that are put in front.
     #[doc(alias("rdma_post_ud_send", "ibv_wr_set_ud_addr"))]
     #[inline]
-    pub fn send_datagram(&mut self, wr_id: u64, to: Destination<'_>) -> RequestBuilder<'_, 'q> {
+    pub fn send_datagram<'b>(
+        &'b mut self,
+        wr_id: u64,
+        to: Destination<'b>,
+    ) -> RequestBuilder<'b, 'q> {
         self.datagram(wr_id, to, Operation::Datagram(to.to_request()))
     }
 
     /// A datagram with a number that comes out of the receiver's completion.
     #[inline]
-    pub fn send_datagram_immediate(
-        &mut self,
+    pub fn send_datagram_immediate<'b>(
+        &'b mut self,
         wr_id: u64,
-        to: Destination<'_>,
+        to: Destination<'b>,
         immediate: u32,
-    ) -> RequestBuilder<'_, 'q> {
+    ) -> RequestBuilder<'b, 'q> {
         let operation = Operation::DatagramImmediate(to.to_request(), immediate);
         self.datagram(wr_id, to, operation)
     }
 
     #[inline]
-    fn datagram(
-        &mut self,
+    fn datagram<'b>(
+        &'b mut self,
         wr_id: u64,
-        to: Destination<'_>,
-        operation: Operation,
-    ) -> RequestBuilder<'_, 'q> {
+        to: Destination<'b>,
+        operation: Operation<'b>,
+    ) -> RequestBuilder<'b, 'q> {
         let is_foreign = *to.handle.pd() != self.half.pd;
         let mut request = self.request(wr_id, operation);
         request.is_foreign = is_foreign;
@@ -268,7 +272,11 @@ impl<'q> Batch<'q> {
     }
 
     #[inline(always)]
-    pub(super) fn request(&mut self, wr_id: u64, operation: Operation) -> RequestBuilder<'_, 'q> {
+    pub(super) fn request<'b>(
+        &'b mut self,
+        wr_id: u64,
+        operation: Operation<'b>,
+    ) -> RequestBuilder<'b, 'q> {
         RequestBuilder::new(self, wr_id, operation)
     }
 

@@ -21,7 +21,7 @@ use crate::qp_table::QpEntry;
 pub struct RequestBuilder<'b, 'q> {
     batch: &'b mut Batch<'q>,
     wr_id: u64,
-    operation: Operation,
+    operation: Operation<'b>,
     flags: SendFlags,
     /// Whether the address handle is of another protection domain. The kernel would move the queue
     /// pair to the error state.
@@ -30,7 +30,7 @@ pub struct RequestBuilder<'b, 'q> {
 
 impl<'b, 'q> RequestBuilder<'b, 'q> {
     #[inline(always)]
-    pub(super) fn new(batch: &'b mut Batch<'q>, wr_id: u64, operation: Operation) -> Self {
+    pub(super) fn new(batch: &'b mut Batch<'q>, wr_id: u64, operation: Operation<'b>) -> Self {
         Self {
             batch,
             wr_id,

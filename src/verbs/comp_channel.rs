@@ -1,7 +1,7 @@
 //! Completion channels: waiting for completions instead of polling for them.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,9 +23,26 @@ struct ChannelInner {
     file: EventFile,
     /// How many completion queues the program has on the channel. Held while a queue that is alone
     /// reads: an event of another one that came meanwhile would be lost.
-    members: Mutex<usize>,
+    members: Mutex<Members>,
     /// How many events the program has read, not a queue that waits by itself.
     reads: AtomicU64,
+}
+
+/// The queues that raise events on a channel.
+#[derive(Debug, Default)]
+struct Members {
+    count: usize,
+    /// The counters of those whose device wants to know how many events were read.
+    counters: Vec<(CqToken, Arc<AtomicU32>)>,
+}
+
+impl Members {
+    fn count_event(&self, event: Option<CqToken>) {
+        let is_of = |(token, _): &&(CqToken, Arc<AtomicU32>)| Some(*token) == event;
+        if let Some((_, counter)) = self.counters.iter().find(is_of) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Context {
@@ -57,7 +74,7 @@ impl Context {
             .map_err(|error| Error::from_os("create_comp_channel", &error))?;
         Ok(CompletionChannel(Arc::new(ChannelInner {
             file: EventFile::new(fd, self.clone()),
-            members: Mutex::new(0),
+            members: Mutex::default(),
             reads: AtomicU64::new(0),
         })))
     }
@@ -75,8 +92,9 @@ impl CompletionChannel {
     #[doc(alias("ibv_get_cq_event", "ibv_ack_cq_events"))]
     pub fn next_event(&self, timeout: Option<Duration>) -> Result<CqToken> {
         let record = self.0.file.next(NEXT_EVENT, timeout)?;
-        self.note_read();
-        Ok(token(record))
+        let event = token(record);
+        self.note_read(event);
+        Ok(event)
     }
 
     /// The next event if one waits. Does not block.
@@ -86,8 +104,8 @@ impl CompletionChannel {
     /// When the device is gone.
     pub fn try_next_event(&self) -> Result<Option<CqToken>> {
         let event = self.read_event()?;
-        if event.is_some() {
-            self.note_read();
+        if let Some(event) = event {
+            self.note_read(event);
         }
         Ok(event)
     }
@@ -99,7 +117,8 @@ impl CompletionChannel {
 
     /// Relaxed: a queue that waits by itself looks at it between its own waits, and does not learn
     /// of a thread that reads meanwhile.
-    fn note_read(&self) {
+    fn note_read(&self, event: CqToken) {
+        self.members().count_event(Some(event));
         self.0.reads.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -113,12 +132,17 @@ impl CompletionChannel {
     }
 
     /// Takes a completion queue in, for as long as the result lives.
-    pub(super) fn join(&self) -> ChannelMember {
-        *self.members() += 1;
-        ChannelMember(self.clone())
+    pub(super) fn join(&self, token: CqToken, events: Option<&Arc<AtomicU32>>) -> ChannelMember {
+        let mut members = self.members();
+        members.count += 1;
+        members
+            .counters
+            .extend(events.map(|events| (token, Arc::clone(events))));
+        drop(members);
+        ChannelMember(self.clone(), token)
     }
 
-    fn members(&self) -> MutexGuard<'_, usize> {
+    fn members(&self) -> MutexGuard<'_, Members> {
         let members = self.0.members.lock();
         members.unwrap_or_else(PoisonError::into_inner)
     }
@@ -130,7 +154,7 @@ fn token(record: uverbs::CompEventDesc) -> CqToken {
 
 /// A completion queue's place on its channel.
 #[derive(Debug)]
-pub(super) struct ChannelMember(CompletionChannel);
+pub(super) struct ChannelMember(CompletionChannel, CqToken);
 
 impl ChannelMember {
     pub(super) fn channel(&self) -> &CompletionChannel {
@@ -139,7 +163,7 @@ impl ChannelMember {
 
     /// Refuses a queue that shares the channel: it would take the others' events.
     pub(super) fn require_alone(&self) -> Result<()> {
-        require_one(*self.0.members())
+        require_one(self.0.members().count)
     }
 
     /// Waits until the channel is readable.
@@ -150,8 +174,10 @@ impl ChannelMember {
     /// Reads an event of a queue that is alone on the channel, if one waits.
     pub(super) fn try_next_event(&self) -> Result<Option<CqToken>> {
         let members = self.0.members();
-        require_one(*members)?;
-        self.0.read_event()
+        require_one(members.count)?;
+        let event = self.0.read_event()?;
+        members.count_event(event);
+        Ok(event)
     }
 }
 
@@ -171,7 +197,9 @@ fn require_one(members: usize) -> Result<()> {
 
 impl Drop for ChannelMember {
     fn drop(&mut self) {
-        *self.0.members() -= 1;
+        let mut members = self.0.members();
+        members.count -= 1;
+        members.counters.retain(|(token, _)| *token != self.1);
     }
 }
 

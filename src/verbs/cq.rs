@@ -12,7 +12,7 @@ use super::comp_channel::ChannelMember;
 use super::{CompletionChannel, Completions};
 use crate::device::{Context, CqToken, KernelObject, ObjectKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fastpath::{Completion, CompletionQueue, CqSetup, Provider};
+use crate::fastpath::{Completion, CompletionQueue, CqSetup};
 use crate::sys::{Attr, Deadline, Value, is_inherited, wait_readable};
 
 /// A completion queue: where finished work requests are reported.
@@ -102,13 +102,12 @@ impl<'a> CqBuilder<'a> {
                 "the channel belongs to another device",
             ));
         }
-        let member = channel.map(CompletionChannel::join);
         let token = CqToken::new();
         let mut answer = Answer {
             handle: 0,
-            driver: CqSetup::new(Provider::of(context)?),
+            driver: CqSetup::new(context, entries)?,
         };
-        create(context, entries, channel, vector, token, &mut answer)
+        create(context, channel, vector, token, &mut answer)
             .map_err(|error| Error::from_os(operation, &error))?;
         let object = Arc::new(KernelObject::new(
             ObjectKind::CompletionQueue,
@@ -117,6 +116,7 @@ impl<'a> CqBuilder<'a> {
             Vec::new(),
         ));
         let queue = answer.driver.queue(context)?;
+        let member = channel.map(|channel| channel.join(token, queue.events()));
         Ok(Cq {
             queue,
             object,
@@ -151,14 +151,14 @@ struct Answer {
 
 fn create(
     context: &Context,
-    entries: u32,
     channel: Option<&CompletionChannel>,
     vector: u32,
     token: CqToken,
     answer: &mut Answer,
 ) -> io::Result<()> {
     use ioctl::cq::create as attr;
-    let mut granted = 0u32;
+    let (mut granted, entries) = (0u32, answer.driver.entries());
+    let (request, response) = answer.driver.parts();
     let token = token.to_kernel();
     let events = context.event_file();
     let mut attrs = vec![
@@ -167,8 +167,11 @@ fn create(
         Attr::new(attr::USER_HANDLE, Value::In(token.as_bytes())),
         Attr::new(attr::COMP_VECTOR, Value::In(vector.as_bytes())),
         Attr::new(attr::RESP_CQE, Value::Out(granted.as_mut_bytes())),
-        Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.answer())),
+        Attr::new(ioctl::UHW_OUT, Value::Out(response)),
     ];
+    if !request.is_empty() {
+        attrs.push(Attr::new(ioctl::UHW_IN, Value::In(request)));
+    }
     if let Some(channel) = channel {
         attrs.push(Attr::new(attr::COMP_CHANNEL, Value::Fd(channel.as_fd())));
     }
@@ -247,7 +250,7 @@ impl Cq {
         let context = self.object.context();
         let refused = |error| Error::from_os("req_notify_cq", &error);
         context.check_own().map_err(refused)?;
-        if self.queue.arm() {
+        if self.queue.arm(solicited_only) {
             return Ok(());
         }
         let request = uverbs::ReqNotifyCq {

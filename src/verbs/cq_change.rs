@@ -8,7 +8,7 @@ use rdmacm_kernel_abi::uverbs::{self, CqModeration};
 use super::Cq;
 use super::cq::check_entries;
 use crate::error::{Error, ErrorKind, Result};
-use crate::fastpath::{CompletionQueue, CqResize, Provider};
+use crate::fastpath::{CompletionQueue, CqResize};
 
 impl Cq {
     /// Changes the queue's room to at least `entries` completions. What it holds stays in it, and
@@ -24,8 +24,8 @@ impl Cq {
     pub fn resize(&mut self, entries: u32) -> Result<()> {
         let operation = "resize_cq";
         let context = self.context().clone();
-        let mut driver = CqResize::new(Provider::of(&context)?)?;
         check_entries(operation, &context, entries)?;
+        let mut driver = CqResize::new(&context, entries)?;
         let held = self.queue.waiting();
         if entries < held {
             let text = format!("{entries} entries asked for; the queue holds {held} completions");
@@ -36,10 +36,11 @@ impl Cq {
         context.check_own().map_err(refused)?;
         // The kernel moves what it was not told is taken.
         self.queue.give_back();
+        let cqe = driver.entries();
         let _: uverbs::ResizeCqResp = self.object().with_handle(operation, |cq_handle| {
             let request = uverbs::ResizeCq {
                 cq_handle,
-                cqe: entries,
+                cqe,
                 ..Default::default()
             };
             context
@@ -48,8 +49,8 @@ impl Cq {
         })?;
         // The completions are elsewhere now. What is left of them in the old memory is not to be
         // polled a second time.
-        self.queue = CompletionQueue::Unmapped;
-        self.queue = driver.queue(&context)?;
+        let old = std::mem::replace(&mut self.queue, CompletionQueue::Unmapped);
+        self.queue = driver.queue(&context, old)?;
         Ok(())
     }
 

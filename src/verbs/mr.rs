@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::IntoBytes;
@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::{Access, MrChange, Pd};
 use crate::device::{Context, DriverPart, KernelObject, ObjectKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fastpath::{Provider, RemoteAddress, Segment};
+use crate::fastpath::{Provider, RegionNote, RemoteAddress, Segment};
 use crate::sys::{Attr, Memory, Value, page_size};
 
 /// A registered range of memory that the program manages itself. [`Buffer`](super::Buffer) is the
@@ -23,6 +23,8 @@ pub struct Mr {
     pub(super) access: Access,
     /// What requests name the first byte by.
     pub(super) address: u64,
+    /// Where the first byte is.
+    pub(super) start: u64,
     pub(super) length: usize,
     pub(super) lkey: u32,
     pub(super) rkey: u32,
@@ -34,8 +36,16 @@ pub struct Mr {
 pub(super) struct Registration {
     // Before the memory: deregistering comes before unmapping.
     pub(super) object: KernelObject,
+    /// For messages that the library itself puts into the memory: ends with the registration.
+    pub(super) note: Mutex<Option<RegionNote>>,
     /// The library's memory, where it is that.
     _memory: Option<Arc<Memory>>,
+}
+
+impl Registration {
+    fn set_note(&self, note: Option<RegionNote>) {
+        *self.note.lock().unwrap_or_else(PoisonError::into_inner) = note;
+    }
 }
 
 impl Pd {
@@ -188,14 +198,9 @@ impl Mr {
                 .map_err(|error| explain(operation, context, range.length, access, &error))
         })?;
         let keys = (response.lkey, response.rkey);
-        Ok(Self::made(
-            pd,
-            response.mr_handle,
-            range,
-            access,
-            keys,
-            memory,
-        ))
+        let made = Self::made(pd, response.mr_handle, range, access, keys, memory);
+        made.note()?;
+        Ok(made)
     }
 
     /// A region that the kernel has made.
@@ -212,15 +217,29 @@ impl Mr {
         Self {
             registration: Arc::new(Registration {
                 object,
+                note: Mutex::new(None),
                 _memory: memory,
             }),
             pd: pd.clone(),
             access,
             address: range.iova,
+            start: range.start,
             length: range.length,
             lkey,
             rkey,
         }
+    }
+
+    /// Notes where the memory is that may be written, once it is registered.
+    pub(super) fn note(&self) -> Result<()> {
+        let context = self.pd.context();
+        let place = (self.address, self.start, self.length as u64);
+        let note = match self.access.contains(Access::LOCAL_WRITE) {
+            true => Provider::of(context)?.note_region(context, self.lkey, place)?,
+            false => None,
+        };
+        self.registration.set_note(note);
+        Ok(())
     }
 
     fn register_dmabuf(
@@ -314,7 +333,11 @@ impl Mr {
     /// the last of them is dropped.
     #[doc(alias("ibv_dereg_mr", "rdma_dereg_mr"))]
     pub fn deregister(self) -> Result<()> {
-        match self.registration.object.destroy() {
+        let destroyed = self.registration.object.destroy();
+        if destroyed.is_ok() {
+            self.registration.set_note(None);
+        }
+        match destroyed {
             Err(error) if error.errno() == Some(libc::EINVAL) => Err(error.because(
                 "memory windows are bound to the region; invalidate, unbind or drop them first",
             )),

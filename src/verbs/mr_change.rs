@@ -102,7 +102,10 @@ impl Mr {
         (self.address, self.length) = (range.iova, range.length);
         (self.lkey, self.rkey) = (response.lkey, response.rkey);
         (self.pd, self.access) = (pd.clone(), access);
-        Ok(())
+        if let Some((start, _)) = change.range {
+            self.start = start;
+        }
+        self.note()
     }
 
     /// The range that the region has after the change.

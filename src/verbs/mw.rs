@@ -270,6 +270,7 @@ impl Mw {
             old_rkey: self.rkey(),
             new_rkey: self.next_rkey(key_byte)?,
             access: access.bits(),
+            is_of_type_2: self.mw_type() == MwType::Two,
         })
     }
 
@@ -285,6 +286,7 @@ impl Mw {
             old_rkey: self.rkey(),
             new_rkey: self.next_rkey(None)?,
             access: 0,
+            is_of_type_2: self.mw_type() == MwType::Two,
         })
     }
 

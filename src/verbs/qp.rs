@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::{Cq, Pd, QpAttr, QpCapabilities, QpModify, QpState, RecvHalf, SendHalf, Srq, Xrcd};
 use crate::device::{Context, Gid, KernelObject, ObjectKind, QpToken};
 use crate::error::{Error, Result};
-use crate::fastpath::{Provider, QpMade, QpQueues, QpSetup, QpType, RecvQueue, SendQueue};
+use crate::fastpath::{QpMade, QpQueues, QpSetup, QpType, RecvQueue, SendQueue};
 use crate::qp_table::QpEntry;
 use crate::sys::{Attr, Value};
 
@@ -52,8 +52,8 @@ impl Qp {
         let context = pd.context();
         attr.check(qp_type, context)?;
 
-        let mut answer = Answer::new(QpSetup::new(Provider::of(context)?));
         let handles = Handles::of(attr, qp_type);
+        let mut answer = Answer::new(QpSetup::new(context, attr.wish(qp_type))?);
         let token = QpToken::new();
         pd.with_handle(operation, |pd| {
             create(context, pd, &handles, attr, token, &mut answer)
@@ -65,21 +65,28 @@ impl Qp {
             answer.handle,
             handles.parents(pd),
         );
-        let QpQueues { send, recv, memory } = answer.driver.queues(&QpMade {
+        let made = answer.driver.queues(&QpMade {
             context,
             handle: answer.handle,
+            number: answer.number,
             cap: &answer.cap,
             has_send_queue: attr.has_send_queue(qp_type),
             has_own_receive_queue: attr.has_own_receive_queue(qp_type),
             signal_all: attr.signal_all,
         })?;
+        let QpQueues {
+            send,
+            recv,
+            cap,
+            memory,
+        } = made;
         let capabilities = QpCapabilities {
             // Some kernels return the depth that was asked for instead of the one that is there.
             max_send_wr: send.as_ref().map_or(0, SendQueue::depth),
             max_recv_wr: recv.as_ref().map_or(0, RecvQueue::depth),
-            max_send_sge: answer.cap.max_send_sge,
-            max_recv_sge: answer.cap.max_recv_sge,
-            max_inline_data: answer.cap.max_inline_data,
+            max_send_sge: cap.max_send_sge,
+            max_recv_sge: cap.max_recv_sge,
+            max_inline_data: cap.max_inline_data,
         };
         let entry = Arc::new(QpEntry::new(
             object,
@@ -252,14 +259,7 @@ fn create(
     answer: &mut Answer,
 ) -> io::Result<()> {
     use ioctl::qp::create as id;
-    let sizes = attr.sizes(handles.qp_type);
-    let cap = ioctl::QpCap {
-        max_send_wr: sizes.max_send_wr,
-        max_recv_wr: sizes.max_recv_wr,
-        max_send_sge: sizes.max_send_sge,
-        max_recv_sge: sizes.max_recv_sge,
-        max_inline_data: sizes.max_inline_data,
-    };
+    let cap = answer.driver.cap();
     let signal_all = match attr.signal_all {
         true => uverbs::QpCreateFlags::SQ_SIG_ALL.bits(),
         false => 0,
@@ -268,6 +268,7 @@ fn create(
     let user_handle = token.to_kernel();
     let events = context.event_file();
     let kind = u64::from(handles.qp_type.to_kernel().0);
+    let (request, response) = answer.driver.parts();
     let mut attrs = vec![
         Attr::new(id::HANDLE, Value::NewHandle(&mut answer.handle)),
         Attr::new(id::USER_HANDLE, Value::In(user_handle.as_bytes())),
@@ -276,8 +277,11 @@ fn create(
         Attr::new(id::FLAGS, Value::In(flags.as_bytes())),
         Attr::new(id::RESP_CAP, Value::Out(answer.cap.as_mut_bytes())),
         Attr::new(id::RESP_QP_NUM, Value::Out(answer.number.as_mut_bytes())),
-        Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.answer())),
+        Attr::new(ioctl::UHW_OUT, Value::Out(response)),
     ];
+    if !request.is_empty() {
+        attrs.push(Attr::new(ioctl::UHW_IN, Value::In(request)));
+    }
     // A queue pair of an XRC domain belongs to that alone.
     if handles.xrcd.is_none() {
         attrs.push(Attr::new(id::PD_HANDLE, Value::Handle(pd)));

@@ -1,9 +1,11 @@
 //! What a queue pair is made of.
 
+use rdmacm_kernel_abi::uverbs::ioctl::QpCap;
+
 use super::{Cq, Pd, Srq, Xrcd};
 use crate::device::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::fastpath::{Provider, QpFlags, QpType};
+use crate::fastpath::{Provider, QpFlags, QpType, QpWish};
 
 /// How a queue pair is to be made: its type, its protection domain, its completion queues and its
 /// size.
@@ -227,6 +229,25 @@ impl<'a> QpAttr<'a> {
     }
 
     /// Refuses what the device would refuse without a reason.
+    /// What a driver that makes the queues itself has to know.
+    pub(super) fn wish(&self, qp_type: QpType) -> QpWish<'_> {
+        let sizes = self.sizes(qp_type);
+        QpWish {
+            qp_type,
+            cap: QpCap {
+                max_send_wr: sizes.max_send_wr,
+                max_recv_wr: sizes.max_recv_wr,
+                max_send_sge: sizes.max_send_sge,
+                max_recv_sge: sizes.max_recv_sge,
+                max_inline_data: sizes.max_inline_data,
+            },
+            send_cq: self.completions_of_sends(qp_type).map(|cq| &cq.queue),
+            recv_cq: self.completions_of_receives(qp_type).map(|cq| &cq.queue),
+            srq: self.srq.map(Srq::queue),
+            signal_all: self.signal_all,
+        }
+    }
+
     pub(super) fn check(&self, qp_type: QpType, context: &Context) -> Result<()> {
         let provider = Provider::of(context)?;
         if !provider.has_qp_type(qp_type) {

@@ -11,7 +11,7 @@ use super::recv::post_list;
 use super::{Cq, ListError, Pd, RecvRequest, Xrcd};
 use crate::device::{Context, DriverPart, KernelObject, ObjectKind, SrqToken};
 use crate::error::{Error, Result};
-use crate::fastpath::{PostError, Provider, RecvQueue, Segment, SrqResize, SrqSetup};
+use crate::fastpath::{PostError, Provider, RecvQueue, Segment, SrqResize, SrqSetup, SrqSize};
 use crate::sys::{Attr, Value};
 
 /// A shared receive queue: queue pairs made with it ([`QpAttr::srq`](crate::QpAttr::srq)) take
@@ -120,9 +120,9 @@ impl Srq {
         let context = pd.context();
         attr.check(context)?;
         let token = SrqToken::new();
-        let mut answer = Answer::new(SrqSetup::new(Provider::of(context)?));
+        let mut answer = Answer::new(SrqSetup::new(context, attr.size())?);
         pd.with_handle(operation, |pd| {
-            create(context, pd, attr, xrc, token, &mut answer)
+            create(context, pd, xrc, token, &mut answer)
                 .map_err(|error| Error::from_os(operation, &error))
         })?;
         let mut parents = pd.parents();
@@ -131,6 +131,7 @@ impl Srq {
         }
         let kind = ObjectKind::SharedReceiveQueue;
         let object = Arc::new(KernelObject::new(kind, context, answer.handle, parents));
+        // Some drivers decide on the sizes themselves, the others say them in the answer.
         let queue = answer.driver.queue(context, answer.max_sge)?;
         Ok(Self {
             queue,
@@ -309,6 +310,10 @@ impl Srq {
         self.object.destroy().map(drop)
     }
 
+    pub(super) fn queue(&self) -> &RecvQueue {
+        &self.queue
+    }
+
     pub(super) fn object(&self) -> &Arc<KernelObject> {
         &self.object
     }
@@ -316,6 +321,13 @@ impl Srq {
 
 impl SrqAttr {
     /// Refuses what the device would refuse without a reason.
+    fn size(&self) -> SrqSize {
+        SrqSize {
+            max_wr: self.max_wr,
+            max_sge: self.max_sge,
+        }
+    }
+
     fn check(&self, context: &Context) -> Result<()> {
         let device = context.attr()?;
         let operation = "create_srq";
@@ -366,13 +378,14 @@ impl Answer {
 fn create(
     context: &Context,
     pd: u32,
-    attr: &SrqAttr,
     xrc: Option<Xrc<'_>>,
     token: SrqToken,
     answer: &mut Answer,
 ) -> io::Result<()> {
     use ioctl::srq::create as id;
     let (user_handle, limit) = (token.to_kernel(), 0u32);
+    let size = answer.driver.size();
+    let (request, response) = answer.driver.parts();
     let events = context.event_file();
     let kind = match xrc {
         Some(_) => uverbs::SrqType::XRC,
@@ -383,14 +396,17 @@ fn create(
         Attr::new(id::HANDLE, Value::NewHandle(&mut answer.handle)),
         Attr::new(id::PD_HANDLE, Value::Handle(pd)),
         Attr::new(id::USER_HANDLE, Value::In(user_handle.as_bytes())),
-        Attr::new(id::MAX_WR, Value::In(attr.max_wr.as_bytes())),
-        Attr::new(id::MAX_SGE, Value::In(attr.max_sge.as_bytes())),
+        Attr::new(id::MAX_WR, Value::In(size.max_wr.as_bytes())),
+        Attr::new(id::MAX_SGE, Value::In(size.max_sge.as_bytes())),
         Attr::new(id::LIMIT, Value::In(limit.as_bytes())),
         Attr::new(id::TYPE, Value::In(kind.as_bytes())),
         Attr::new(id::RESP_MAX_WR, Value::Out(answer.max_wr.as_mut_bytes())),
         Attr::new(id::RESP_MAX_SGE, Value::Out(answer.max_sge.as_mut_bytes())),
-        Attr::new(ioctl::UHW_OUT, Value::Out(answer.driver.answer())),
+        Attr::new(ioctl::UHW_OUT, Value::Out(response)),
     ];
+    if !request.is_empty() {
+        attrs.push(Attr::new(ioctl::UHW_IN, Value::In(request)));
+    }
     if let Some(Xrc { xrcd, cq }) = xrc {
         attrs.extend([
             Attr::new(id::XRCD_HANDLE, Value::Handle(xrcd.object().handle())),

@@ -18,8 +18,9 @@ use std::sync::Arc;
 use rdmacm_kernel_abi::rxe::{CreateQpResp, MmapInfo};
 
 use super::Doorbell;
-use super::provider::{QpMade, QpQueues, bad_queue, map};
+use super::provider::{bad_queue, map};
 use super::queues;
+use super::setup::{QpMade, QpQueues};
 use crate::device::Context;
 use crate::error::{Error, Result};
 use crate::sys::Mapping;
@@ -43,7 +44,7 @@ pub(super) fn map_qp(answer: &CreateQpResp, made: &QpMade<'_>) -> Result<QpQueue
     let map = |exists: bool, info| exists.then(|| map_ring(context, info)).transpose();
     let send = map(made.has_send_queue, answer.sq_mi)?;
     let recv = map(made.has_own_receive_queue, answer.rq_mi)?;
-    let memory = [&send, &recv].into_iter().flatten().cloned().collect();
+    let memory: Vec<Arc<Mapping>> = [&send, &recv].into_iter().flatten().cloned().collect();
     let send = send.map(|ring| {
         let doorbell = Doorbell::new(context, made.handle);
         SendQueue::new(ring, doorbell, cap.max_send_sge, cap.max_inline_data)
@@ -52,7 +53,8 @@ pub(super) fn map_qp(answer: &CreateQpResp, made: &QpMade<'_>) -> Result<QpQueue
     Ok(QpQueues {
         send: send.transpose()?.map(queues::SendQueue::Rxe),
         recv: recv.transpose()?.map(queues::RecvQueue::Rxe),
-        memory,
+        cap: *cap,
+        memory: Arc::new(memory),
     })
 }
 

@@ -154,10 +154,10 @@ impl SendQueue {
 
 /// Where a request goes besides to the queue pair's own peer.
 #[derive(Clone, Copy)]
-enum Target {
+enum Target<'a> {
     Memory(RemoteAddress),
     Atomic(Atomic),
-    Receiver(Datagram),
+    Receiver(Datagram<'a>),
     Window(WindowBind),
     Flush(Flush),
 }
@@ -171,7 +171,7 @@ struct Atomic {
     swap: u64,
 }
 
-impl Target {
+impl Target<'_> {
     /// The target of a plain send.
     const NONE: Self = Self::Memory(RemoteAddress {
         address: 0,
@@ -192,7 +192,7 @@ impl Target {
 
 /// The kernel's opcode, the immediate data or key as it lies in the request, and the target.
 #[inline(always)]
-fn encode(operation: Operation) -> (u32, u32, Target) {
+fn encode(operation: Operation<'_>) -> (u32, u32, Target<'_>) {
     use Target::{Memory, Receiver};
     let atomic = |at, compare_add, swap| {
         Target::Atomic(Atomic {
@@ -232,7 +232,7 @@ fn encode(operation: Operation) -> (u32, u32, Target) {
 ///
 /// `to` must be valid for writes.
 #[inline(always)]
-unsafe fn write_target(to: *mut [u64; 15], target: Target) {
+unsafe fn write_target(to: *mut [u64; 15], target: Target<'_>) {
     match target {
         Target::Memory(remote) => {
             let rdma = to.cast::<rxe::SendWrRdma>();
@@ -265,7 +265,7 @@ unsafe fn write_target(to: *mut [u64; 15], target: Target) {
                 (&raw mut (*ud).remote_qkey).write(datagram.qkey);
                 (&raw mut (*ud).pkey_index).write(0);
                 (&raw mut (*ud).reserved).write(0);
-                (&raw mut (*ud).ah_num).write(datagram.handle_number);
+                (&raw mut (*ud).ah_num).write(datagram.number());
             }
         }
         Target::Window(bind) => {

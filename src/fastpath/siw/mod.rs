@@ -12,11 +12,14 @@ mod send_queue;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use rdmacm_kernel_abi::siw::{self, UrespCreateCq, UrespCreateQp, UrespCreateSrq};
 
 use super::Doorbell;
-use super::provider::{QpMade, QpQueues, map};
+use super::provider::map;
 use super::queues;
+use super::setup::{QpMade, QpQueues};
 use crate::device::Context;
 use crate::error::Result;
 use crate::sys::Mapping;
@@ -45,7 +48,7 @@ pub(super) fn map_qp(answer: &UrespCreateQp, made: &QpMade<'_>) -> Result<QpQueu
         rq,
         answer.rq_key,
     )?;
-    let memory = [&send, &recv].into_iter().flatten().cloned().collect();
+    let memory: Vec<Arc<Mapping>> = [&send, &recv].into_iter().flatten().cloned().collect();
     let send = send.map(|memory| {
         let doorbell = Doorbell::new(context, made.handle);
         SendQueue::new(memory, answer.num_sqe, doorbell, cap, made.signal_all)
@@ -54,7 +57,8 @@ pub(super) fn map_qp(answer: &UrespCreateQp, made: &QpMade<'_>) -> Result<QpQueu
     Ok(QpQueues {
         send: send.transpose()?.map(queues::SendQueue::Siw),
         recv: recv.transpose()?.map(queues::RecvQueue::Siw),
-        memory,
+        cap: *cap,
+        memory: Arc::new(memory),
     })
 }
 
@@ -73,11 +77,6 @@ pub(super) fn map_srq(
     RecvQueue::new(memory, answer.num_rqe, max_segments)
 }
 
-fn map_elements(
-    context: &Context,
-    count: u32,
-    size: usize,
-    key: u64,
-) -> Result<std::sync::Arc<Mapping>> {
+fn map_elements(context: &Context, count: u32, size: usize, key: u64) -> Result<Arc<Mapping>> {
     map(context, count as usize * size, key)
 }

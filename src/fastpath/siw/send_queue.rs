@@ -195,7 +195,7 @@ unsafe fn flags_of<'a>(element: NonNull<Sqe>) -> &'a AtomicU16 {
 
 /// The kernel's opcode and the place at the peer.
 #[inline]
-fn encode(operation: &Operation) -> Result<(Opcode, RemoteAddress), PostError> {
+fn encode(operation: &Operation<'_>) -> Result<(Opcode, RemoteAddress), PostError> {
     const NOWHERE: RemoteAddress = RemoteAddress {
         address: 0,
         rkey: 0,

@@ -12,11 +12,11 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::{CompletionQueue, RecvQueue, SendQueue};
 use crate::error::{Error, ErrorKind};
 use crate::fastpath::{
-    Completion, CompletionStatus, Datagram, Doorbell, Opcode, Operation, Payload, PostError,
-    RemoteAddress, Request, Segment, SendFlags,
+    Completion, CompletionStatus, Datagram, Doorbell, Handle, Opcode, Operation, Payload,
+    PostError, RemoteAddress, Request, Segment, SendFlags,
 };
 use crate::sys::twin::Twin;
-use crate::sys::{Kernel, Mapping};
+use crate::sys::{Kernel, MapFor, Mapping};
 
 const VALID: u16 = WqeFlags::VALID.bits();
 
@@ -33,7 +33,16 @@ impl Shared {
         let fd = twin.open(Path::new("/dev/infiniband/uverbs0")).unwrap();
         let offset = twin.new_pages(fd.as_fd(), length);
         let kernel: Arc<dyn Kernel> = twin.clone();
-        let mapping = Arc::new(Mapping::new(&kernel, fd.as_fd(), length, offset).unwrap());
+        let mapping = Arc::new(
+            Mapping::new(
+                &kernel,
+                fd.as_fd(),
+                length,
+                offset,
+                MapFor::ReadingAndWriting,
+            )
+            .unwrap(),
+        );
         Self {
             twin,
             _fd: fd,
@@ -105,7 +114,7 @@ fn publish(queue: &mut SendQueue) -> bool {
     }
 }
 
-fn request(wr_id: u64, operation: Operation, payload: Payload<'_>) -> Request<'_> {
+fn request<'a>(wr_id: u64, operation: Operation<'a>, payload: Payload<'a>) -> Request<'a> {
     Request {
         wr_id,
         operation,
@@ -209,7 +218,7 @@ fn a_read_has_one_segment_and_no_fence() {
 fn what_the_device_does_not_have_is_refused() {
     let (shared, mut queue) = send_queue(1, 1, false);
     let to = Datagram {
-        handle_number: 1,
+        handle: &Handle::Rxe(1),
         qp_num: 2,
         qkey: 3,
     };

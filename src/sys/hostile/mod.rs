@@ -26,7 +26,7 @@ use memory::{PAGE, Pages};
 
 use super::linux::each_netlink_message;
 use super::{
-    DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, LocalService, Question, Value,
+    DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, LocalService, MapFor, Question, Value,
     WriteCommand,
 };
 
@@ -421,6 +421,7 @@ impl Kernel for Hostile {
         _fd: BorrowedFd<'_>,
         length: usize,
         _offset: u64,
+        _purpose: MapFor,
     ) -> io::Result<NonNull<u8>> {
         let mut state = self.state();
         state.refuse()?;

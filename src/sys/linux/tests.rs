@@ -139,6 +139,7 @@ fn addresses_are_put_where_the_command_says() {
         request: &mut request,
         response: Some((8, &mut response)),
         indirect: Some((24, &input)),
+        new_fd: None,
     };
     Linux.write_command(writer.as_fd(), command).unwrap();
     let mut written = [0; 32];
@@ -196,6 +197,7 @@ fn a_short_write_is_an_error() {
         request: &mut request,
         response: None,
         indirect: None,
+        new_fd: None,
     };
     let error = Linux.write_command(writer.as_fd(), command).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::ENODATA));

@@ -11,7 +11,7 @@ use nix::poll::PollFd;
 
 use super::{Call, Twin};
 use crate::sys::{
-    DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, LocalService, Question, Value,
+    DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, LocalService, MapFor, Question, Value,
     WriteCommand,
 };
 
@@ -28,6 +28,7 @@ impl DoorbellCommand for Doorbell {
             request: &mut self.request.clone(),
             response: None,
             indirect: None,
+            new_fd: None,
         };
         self.twin.write_command(fd, command)
     }
@@ -56,6 +57,7 @@ impl Kernel for Twin {
                     .as_mut()
                     .map(|(at, room)| (*at, &mut **room)),
                 indirect: command.indirect,
+                new_fd: None,
             };
             match call {
                 Call::Cm(command, _) => world.cm(file, fd, command, written)?,
@@ -124,6 +126,7 @@ impl Kernel for Twin {
         fd: BorrowedFd<'_>,
         length: usize,
         offset: u64,
+        _purpose: MapFor,
     ) -> io::Result<NonNull<u8>> {
         self.enter(&Call::MapDevice, |world| {
             let file = world.files.find(fd)?;

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::sys::twin::Twin;
-use crate::sys::{Kernel, Mapping};
+use crate::sys::{Kernel, MapFor, Mapping};
 
 /// A ring between the library and the twin.
 struct Shared {
@@ -31,7 +31,14 @@ impl Shared {
         let fd = twin.open(Path::new("/dev/infiniband/uverbs0")).unwrap();
         let (number, info) = twin.new_ring(fd.as_fd(), entries, element);
         let kernel: Arc<dyn Kernel> = twin.clone();
-        let mapping = Mapping::new(&kernel, fd.as_fd(), info.size as usize, info.offset).unwrap();
+        let mapping = Mapping::new(
+            &kernel,
+            fd.as_fd(),
+            info.size as usize,
+            info.offset,
+            MapFor::ReadingAndWriting,
+        )
+        .unwrap();
         Self {
             twin: twin.clone(),
             _fd: fd,

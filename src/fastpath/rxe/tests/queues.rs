@@ -12,7 +12,7 @@ use crate::fastpath::Doorbell;
 use crate::fastpath::queues;
 use crate::fastpath::rxe::{CompletionQueue, RecvQueue, SendQueue};
 use crate::fastpath::{
-    Completion, Datagram, Flush, FlushPlacement, Opcode, Operation, Payload, PostError,
+    Completion, Datagram, Flush, FlushPlacement, Handle, Opcode, Operation, Payload, PostError,
     RemoteAddress, Request, Segment, SendFlags, WindowBind,
 };
 use crate::sys::twin::Twin;
@@ -231,6 +231,7 @@ const WINDOW: WindowBind = WindowBind {
     old_rkey: 0x2201,
     new_rkey: 0x2202,
     access: 6,
+    is_of_type_2: false,
 };
 
 const FLUSH: Flush = Flush {
@@ -309,8 +310,8 @@ fn a_flush_has_its_length_twice_and_no_data() {
     assert_eq!((u32_at(&wqe, 32), u32_at(&wqe, 184)), (0, 0));
 }
 
-const RECEIVER: Datagram = Datagram {
-    handle_number: 0x1234,
+const RECEIVER: Datagram<'static> = Datagram {
+    handle: &Handle::Rxe(0x1234),
     qp_num: 0xab_cdef,
     qkey: 0x8765_4321,
 };
@@ -333,15 +334,20 @@ fn a_datagram_names_its_receiver_and_the_handle() {
     assert_eq!(u32_at(&wqe, 24), RECEIVER.qp_num);
     assert_eq!(u32_at(&wqe, 28), RECEIVER.qkey);
     assert_eq!(u32_at(&wqe, 32), 0, "index of the P_Key");
-    assert_eq!(u32_at(&wqe, 36), RECEIVER.handle_number);
+    assert_eq!(u32_at(&wqe, 36), RECEIVER.number());
     assert_eq!(u64_at(&wqe, 152), 0, "no address");
     assert_eq!(wqe[HEAD..HEAD + 5], *b"hello");
 }
 
-fn operations() -> impl Strategy<Value = Operation> {
+/// A handle for as long as the tests run.
+fn handle(number: u32) -> &'static Handle {
+    Box::leak(Box::new(Handle::Rxe(number)))
+}
+
+fn operations() -> impl Strategy<Value = Operation<'static>> {
     let remote = any::<(u64, u32)>().prop_map(|(address, rkey)| RemoteAddress { address, rkey });
-    let receiver = any::<(u32, u32, u32)>().prop_map(|(handle_number, qp_num, qkey)| Datagram {
-        handle_number,
+    let receiver = any::<(u32, u32, u32)>().prop_map(|(number, qp_num, qkey)| Datagram {
+        handle: handle(number),
         qp_num,
         qkey,
     });
@@ -365,6 +371,7 @@ fn operations() -> impl Strategy<Value = Operation> {
                     old_rkey,
                     new_rkey,
                     access,
+                    is_of_type_2: false,
                 })
             }
         ),
@@ -410,7 +417,7 @@ proptest! {
         let receiver = Datagram {
             qp_num: u32_at(&wqe, 24),
             qkey: u32_at(&wqe, 28),
-            handle_number: u32_at(&wqe, 36),
+            handle: handle(u32_at(&wqe, 36)),
         };
         let read_back = match (u32_at(&wqe, 12), operation) {
             (2, Operation::Datagram(_)) => Operation::Datagram(receiver),
@@ -440,6 +447,8 @@ proptest! {
                 old_rkey: u32_at(&wqe, 44),
                 new_rkey: u32_at(&wqe, 48),
                 access: u32_at(&wqe, 52),
+                // The kernel knows.
+                is_of_type_2: false,
             }),
             (other, _) => panic!("opcode {other}"),
         };

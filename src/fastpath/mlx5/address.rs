@@ -1,0 +1,134 @@
+//! Address handles: where a datagram goes, as it stands in the request.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+use rdmacm_kernel_abi::mlx5::{CreateAhResp, EXTENDED_UD_AV, WqeAv};
+use rdmacm_kernel_abi::uverbs::AhAttr;
+use zerocopy::IntoBytes;
+
+use super::card::Card;
+use crate::device::{Context, GidType, LinkLayer};
+use crate::error::{Error, ErrorKind, Result};
+
+/// The driver's part of making an address handle.
+#[derive(Debug)]
+pub(crate) struct AhSetup {
+    vector: WqeAv,
+    is_ethernet: bool,
+    answer: CreateAhResp,
+}
+
+/// Bit of the word with the flow label: the packet has a global route. Not for RoCE, where it has in
+/// any case.
+const HAS_GLOBAL_ROUTE: u32 = 1 << 30;
+
+impl AhSetup {
+    pub(crate) fn new(context: &Context, attr: &AhAttr) -> Result<Self> {
+        let operation = "create_ah";
+        let card = Card::of(context)?;
+        let port = context.port(attr.port_num)?;
+        let is_ethernet = port.link_layer == LinkLayer::Ethernet;
+        if is_ethernet && attr.is_global == 0 {
+            let text = "a path on Ethernet needs the GID of its end";
+            return Err(Error::invalid(operation, text));
+        }
+        if is_ethernet && !card.grant.tells_mac {
+            return Err(Error::new(
+                operation,
+                ErrorKind::NotSupported,
+                "the kernel does not tell the MAC address of the next hop, as kernels before 4.9 do \
+                 not; this crate needs 6.1 or newer",
+            ));
+        }
+        let mut vector = WqeAv {
+            dqp_dct: EXTENDED_UD_AV.into(),
+            ..Default::default()
+        };
+        let rate = rate(attr.static_rate) << 4;
+        if is_ethernet {
+            vector.stat_rate_sl = rate | (attr.sl & 7) << 1;
+            let entry = context.gid(attr.port_num, u32::from(attr.grh.sgid_index))?;
+            if entry.is_some_and(|entry| entry.kind == GidType::RoceV2) {
+                vector.rlid = source_port(attr.grh.flow_label).into();
+            }
+        } else {
+            vector.stat_rate_sl = rate | attr.sl & 0xf;
+            vector.fl_mlid = attr.src_path_bits & 0x7f;
+            vector.rlid = attr.dlid.into();
+        }
+        if attr.is_global != 0 {
+            let grh = attr.grh;
+            let route = if is_ethernet { 0 } else { HAS_GLOBAL_ROUTE };
+            let gid = u32::from(grh.sgid_index) << 20;
+            vector.grh_gid_fl = (route | gid | grh.flow_label & 0xf_ffff).into();
+            vector.tclass = grh.traffic_class;
+            vector.hop_limit = grh.hop_limit;
+            vector.rgid = grh.dgid;
+        }
+        Ok(Self {
+            vector,
+            is_ethernet,
+            answer: CreateAhResp::default(),
+        })
+    }
+
+    /// Room for the driver's answer: on Ethernet the MAC address of the next hop.
+    pub(crate) fn answer(&mut self) -> &mut [u8] {
+        match self.is_ethernet {
+            true => self.answer.as_mut_bytes(),
+            false => &mut [],
+        }
+    }
+
+    /// What goes into each request.
+    pub(crate) fn vector(&self) -> WqeAv {
+        let mut vector = self.vector;
+        if self.is_ethernet {
+            vector.rmac = self.answer.dmac;
+        }
+        vector
+    }
+}
+
+/// The UDP source port of RoCE version 2, by which the ways of the network are shared out: folded out
+/// of the flow label, or any.
+fn source_port(flow_label: u32) -> u16 {
+    const FIRST: u16 = 0xc000;
+    let folded = match flow_label & 0xf_ffff {
+        0 => RandomState::new().build_hasher().finish() as u16,
+        label => (label ^ label >> 14) as u16,
+    };
+    FIRST | folded & 0x3fff
+}
+
+/// The device's number of a static rate, given the kernel's: the nearest that is not slower, or none.
+fn rate(kernel: u8) -> u8 {
+    const RATES: [u8; 24] = [
+        0,  // As fast as the port.
+        0,  // No rate.
+        7,  // 2.5 Gb/s
+        8,  // 10
+        9,  // 30
+        10, // 5
+        11, // 20
+        12, // 40
+        13, // 60
+        14, // 80
+        15, // 120
+        11, // 14
+        13, // 56
+        15, // 112
+        0,  // 168
+        9,  // 25
+        15, // 100
+        0,  // 200
+        0,  // 300
+        9,  // 28
+        13, // 50
+        0,  // 400
+        0,  // 600
+        0,  // 800
+    ];
+    RATES.get(usize::from(kernel)).copied().unwrap_or(0)
+}

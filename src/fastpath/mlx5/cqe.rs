@@ -1,0 +1,280 @@
+//! What a completion says.
+
+use rdmacm_kernel_abi::mlx5::{
+    Cqe64, CqeOpcode, CqeSyndrome, ErrCqe, INLINE_SCATTER_32, INLINE_SCATTER_64, Opcode,
+};
+use rdmacm_kernel_abi::uverbs::{Wc, WcFlags, WcOpcode, WcStatus};
+use zerocopy::FromZeros;
+
+use std::sync::Arc;
+
+use super::cq_ring::Entry;
+use super::posted::{Incoming, QueuePair, SharedReceives};
+use super::scatter::{self, Regions};
+
+/// Which queue a completion is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Requester,
+    Responder,
+    FailedRequester,
+    FailedResponder,
+}
+
+/// The side of a kind of completion; `None` for those of neither.
+#[inline(always)]
+pub(super) fn side(kind: CqeOpcode) -> Option<Side> {
+    match kind {
+        CqeOpcode::REQ => Some(Side::Requester),
+        CqeOpcode::RESP_WR_IMM
+        | CqeOpcode::RESP_SEND
+        | CqeOpcode::RESP_SEND_IMM
+        | CqeOpcode::RESP_SEND_INV => Some(Side::Responder),
+        CqeOpcode::REQ_ERR => Some(Side::FailedRequester),
+        CqeOpcode::RESP_ERR => Some(Side::FailedResponder),
+        _ => None,
+    }
+}
+
+/// What a number that is not of the kernel's is raised by, to keep it apart from those that are.
+const UNKNOWN: u32 = 1 << 16;
+
+/// A kind that is of no queue: reported, except the mark of a queue that was resized.
+#[cold]
+pub(super) fn is_unknown(entry: Entry, wc: &mut Wc) -> bool {
+    of_nobody(entry, wc);
+    entry.kind() != CqeOpcode::RESIZE_CQ
+}
+
+/// Whether the entry is the last of a queue that was resized.
+pub(super) fn is_end_of_old_queue(entry: Entry) -> bool {
+    entry.kind() == CqeOpcode::RESIZE_CQ
+}
+
+/// A completion of a queue pair that there is not, or of a kind that there is not: no program waits
+/// for it, but it must hear that something is wrong.
+#[cold]
+pub(super) fn of_nobody(entry: Entry, wc: &mut Wc) {
+    *wc = Wc {
+        wr_id: u64::MAX,
+        status: WcStatus::FATAL_ERR.0,
+        vendor_err: u32::from(entry.kind().0),
+        qp_num: qp_num(sop_drop_qpn(entry)),
+        ..Wc::new_zeroed()
+    };
+}
+
+/// A request that is done.
+#[inline(always)]
+pub(super) fn requester(entry: Entry, pair: &QueuePair, regions: &Regions, wc: &mut Wc) {
+    let sop_drop_qpn = sop_drop_qpn(entry);
+    let counter = wqe_counter(entry);
+    let noted = pair.sends.as_ref().and_then(|sends| sends.finish(counter));
+    let (Some(sends), Some(noted)) = (&pair.sends, noted) else {
+        return of_nobody(entry, wc);
+    };
+    *wc = Wc {
+        wr_id: noted.wr_id,
+        qp_num: qp_num(sop_drop_qpn),
+        ..Wc::new_zeroed()
+    };
+    let in_completion = entry.op_own & (INLINE_SCATTER_32 | INLINE_SCATTER_64) != 0;
+    match Opcode((sop_drop_qpn >> 24) as u8) {
+        Opcode::SEND | Opcode::SEND_INVAL => wc.opcode = WcOpcode::SEND.0,
+        Opcode::RDMA_WRITE => wc.opcode = WcOpcode::RDMA_WRITE.0,
+        other => answered(other, noted.opcode, entry, wc),
+    }
+    if in_completion {
+        wc.status = scatter::to_request(entry, counter, sends, wc.byte_len, regions).0;
+    }
+}
+
+/// What is to be said of the operations that bring an answer, and of the rest.
+#[inline(never)]
+fn answered(opcode: Opcode, noted: u32, entry: Entry, wc: &mut Wc) {
+    match opcode {
+        Opcode::SEND_IMM => {
+            wc.opcode = WcOpcode::SEND.0;
+            wc.wc_flags = WcFlags::WITH_IMM.bits();
+        }
+        Opcode::RDMA_WRITE_IMM => {
+            wc.opcode = WcOpcode::RDMA_WRITE.0;
+            wc.wc_flags = WcFlags::WITH_IMM.bits();
+        }
+        Opcode::RDMA_READ => {
+            wc.opcode = WcOpcode::RDMA_READ.0;
+            wc.byte_len = byte_count(entry);
+        }
+        Opcode::ATOMIC_CS => {
+            wc.opcode = WcOpcode::COMP_SWAP.0;
+            wc.byte_len = 8;
+        }
+        Opcode::ATOMIC_FA => {
+            wc.opcode = WcOpcode::FETCH_ADD.0;
+            wc.byte_len = 8;
+        }
+        Opcode::TSO => wc.opcode = WcOpcode::TSO.0,
+        Opcode::UMR | Opcode::NOP => wc.opcode = noted,
+        Opcode(other) => wc.opcode = UNKNOWN + u32::from(other),
+    }
+}
+
+/// A receive that a message came for.
+#[inline(always)]
+pub(super) fn responder(entry: Entry, pair: &QueuePair, regions: &Regions, wc: &mut Wc) {
+    let Some(received) = receive(entry, pair) else {
+        return of_nobody(entry, wc);
+    };
+    let byte_len = byte_count(entry);
+    // SAFETY: the fields are aligned words of the entry.
+    let (flags_rqpn, immediate) = unsafe {
+        (
+            u32::from_be(entry.read(|at| (&raw const (*at).flags_rqpn).cast::<u32>())),
+            entry.read(|at| (&raw const (*at).imm_inval_pkey).cast::<u32>()),
+        )
+    };
+    *wc = Wc {
+        wr_id: received,
+        byte_len,
+        qp_num: qp_num(sop_drop_qpn(entry)),
+        opcode: WcOpcode::RECV.0,
+        src_qp: flags_rqpn & 0x00ff_ffff,
+        sl: (flags_rqpn >> 24 & 0xf) as u8,
+        pkey_index: u32::from_be(immediate) as u16,
+        ..Wc::new_zeroed()
+    };
+    if flags_rqpn >> 28 & 3 != 0 {
+        wc.wc_flags = WcFlags::GRH.bits();
+    }
+    match entry.kind() {
+        CqeOpcode::RESP_SEND => {}
+        CqeOpcode::RESP_SEND_INV => {
+            wc.wc_flags |= WcFlags::WITH_INVALIDATE.bits();
+            wc.ex = u32::from_be(immediate);
+        }
+        kind => {
+            if kind == CqeOpcode::RESP_WR_IMM {
+                wc.opcode = WcOpcode::RECV_RDMA_WITH_IMM.0;
+            }
+            wc.wc_flags |= WcFlags::WITH_IMM.bits();
+            wc.ex = immediate;
+        }
+    }
+    // SAFETY: the fields are an aligned half word and a byte of the entry.
+    unsafe {
+        let slid = entry.read(|at| (&raw const (*at).slid).cast::<u16>());
+        wc.slid = u16::from_be(slid);
+        wc.dlid_path_bits = entry.read(|at| &raw const (*at).ml_path) & 0x7f;
+    }
+    if entry.op_own & (INLINE_SCATTER_32 | INLINE_SCATTER_64) != 0 {
+        let counter = wqe_counter(entry);
+        wc.status = scatter::to_receive(entry, counter, &pair.incoming, byte_len, regions).0;
+    }
+    if let Incoming::Shared(receives) = &pair.incoming {
+        receives.give_back(wqe_counter(entry));
+    }
+}
+
+/// Takes note that a receive is done, and returns its number. A place of a shared queue is not given
+/// back yet.
+#[inline(always)]
+fn receive(entry: Entry, pair: &QueuePair) -> Option<u64> {
+    let counter = wqe_counter(entry);
+    match &pair.incoming {
+        Incoming::Own(receives) => Some(receives.finish(counter)),
+        Incoming::Shared(receives) => receives.wr_id(counter),
+        Incoming::None => None,
+    }
+}
+
+/// A request or a receive that failed. What the completion says besides has no meaning.
+#[cold]
+pub(super) fn failure(entry: Entry, pair: &QueuePair, side: Side, wc: &mut Wc) {
+    let wr_id = match side {
+        Side::FailedRequester => {
+            let sends = pair.sends.as_ref();
+            let noted = sends.and_then(|sends| sends.finish(wqe_counter(entry)));
+            noted.map(|noted| noted.wr_id)
+        }
+        _ => receive(entry, pair),
+    };
+    let Some(wr_id) = wr_id else {
+        return of_nobody(entry, wc);
+    };
+    if let (Side::FailedResponder, Incoming::Shared(receives)) = (side, &pair.incoming) {
+        receives.give_back(wqe_counter(entry));
+    }
+    // SAFETY: the fields are bytes of the entry, which is of this form.
+    let (syndrome, vendor) = unsafe {
+        (
+            entry.read(|at| &raw const (*at.cast::<ErrCqe>()).syndrome),
+            entry.read(|at| &raw const (*at.cast::<ErrCqe>()).vendor_err_synd),
+        )
+    };
+    *wc = Wc {
+        wr_id,
+        status: status(CqeSyndrome(syndrome)).0,
+        vendor_err: u32::from(vendor),
+        qp_num: qp_num(sop_drop_qpn(entry)),
+        ..Wc::new_zeroed()
+    };
+}
+
+/// Forgets a completion that nobody is to see. The place of a shared receive becomes free.
+pub(super) fn forget(entry: Entry, shared: Option<&Arc<SharedReceives>>) {
+    let is_receive = matches!(
+        side(entry.kind()),
+        Some(Side::Responder | Side::FailedResponder)
+    );
+    if let Some(receives) = shared.filter(|_| is_receive) {
+        receives.give_back(wqe_counter(entry));
+    }
+}
+
+fn status(syndrome: CqeSyndrome) -> WcStatus {
+    match syndrome {
+        CqeSyndrome::LOCAL_LENGTH_ERR => WcStatus::LOC_LEN_ERR,
+        CqeSyndrome::LOCAL_QP_OP_ERR => WcStatus::LOC_QP_OP_ERR,
+        CqeSyndrome::LOCAL_PROT_ERR => WcStatus::LOC_PROT_ERR,
+        CqeSyndrome::WR_FLUSH_ERR => WcStatus::WR_FLUSH_ERR,
+        CqeSyndrome::MW_BIND_ERR => WcStatus::MW_BIND_ERR,
+        CqeSyndrome::BAD_RESP_ERR => WcStatus::BAD_RESP_ERR,
+        CqeSyndrome::LOCAL_ACCESS_ERR => WcStatus::LOC_ACCESS_ERR,
+        CqeSyndrome::REMOTE_INVAL_REQ_ERR => WcStatus::REM_INV_REQ_ERR,
+        CqeSyndrome::REMOTE_ACCESS_ERR => WcStatus::REM_ACCESS_ERR,
+        CqeSyndrome::REMOTE_OP_ERR => WcStatus::REM_OP_ERR,
+        CqeSyndrome::TRANSPORT_RETRY_EXC_ERR => WcStatus::RETRY_EXC_ERR,
+        CqeSyndrome::RNR_RETRY_EXC_ERR => WcStatus::RNR_RETRY_EXC_ERR,
+        CqeSyndrome::REMOTE_ABORTED_ERR => WcStatus::REM_ABORT_ERR,
+        _ => WcStatus::GENERAL_ERR,
+    }
+}
+
+/// Opcode of a request, and number of the queue pair.
+#[inline(always)]
+fn sop_drop_qpn(entry: Entry) -> u32 {
+    // SAFETY: the field is an aligned word of the entry.
+    let word = unsafe { entry.read(|at| (&raw const (*at).sop_drop_qpn).cast::<u32>()) };
+    u32::from_be(word)
+}
+
+#[inline(always)]
+fn qp_num(sop_drop_qpn: u32) -> u32 {
+    sop_drop_qpn & 0x00ff_ffff
+}
+
+/// Where in its queue the request or the receive stands.
+#[inline(always)]
+fn wqe_counter(entry: Entry) -> u32 {
+    // SAFETY: the field is an aligned half word of the entry.
+    let word =
+        unsafe { entry.read(|at: *const Cqe64| (&raw const (*at).wqe_counter).cast::<u16>()) };
+    u32::from(u16::from_be(word))
+}
+
+#[inline(always)]
+fn byte_count(entry: Entry) -> u32 {
+    // SAFETY: the field is an aligned word of the entry.
+    let word = unsafe { entry.read(|at| (&raw const (*at).byte_cnt).cast::<u32>()) };
+    u32::from_be(word)
+}

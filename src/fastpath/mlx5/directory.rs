@@ -1,0 +1,190 @@
+//! Which queue pairs complete into a queue: completions name them by a number.
+//!
+//! Queue pairs come and go while another thread polls. The poller has a list of its own, and looks
+//! only whether a counter has moved; when it has, it takes the new list, under a lock. So polling
+//! takes no lock while no queue pair is made or destroyed.
+//!
+//! What a queue pair that is reset or destroyed leaves in the queue must not be reported: its number
+//! may be another's by then. It is taken out at the poller's next look. What is to be taken out lies
+//! before the end that the queue had when the queue pair went; behind it a completion of the same
+//! number is another's.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::cq_ring::{CqRing, Entry};
+use super::posted::{Incoming, QueuePair, SharedReceives};
+use super::record::Record;
+use rdmacm_kernel_abi::mlx5::CQ_SET_CI;
+
+/// What makers of queue pairs and the poller share.
+#[derive(Debug)]
+pub(super) struct Directory {
+    /// Counts changes.
+    version: AtomicU32,
+    changes: Mutex<Changes>,
+    record: Record,
+    /// Whether completions name queue pairs by a number of ours.
+    has_user_index: bool,
+}
+
+#[derive(Debug)]
+struct Changes {
+    /// By their keys.
+    members: Vec<(u32, Arc<QueuePair>)>,
+    gone: Vec<Gone>,
+    ring: Arc<CqRing>,
+}
+
+/// Completions that nobody is to see.
+#[derive(Debug)]
+pub(super) struct Gone {
+    key: u32,
+    /// Whose receives become free with them.
+    shared: Option<Arc<SharedReceives>>,
+    /// All are before this counter.
+    end: u32,
+}
+
+/// The poller's list.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    version: u32,
+    list: Vec<(u32, Arc<QueuePair>)>,
+}
+
+impl Directory {
+    pub(super) fn new(ring: Arc<CqRing>, record: Record, has_user_index: bool) -> Self {
+        Self {
+            version: AtomicU32::new(0),
+            changes: Mutex::new(Changes {
+                members: Vec::new(),
+                gone: Vec::new(),
+                ring,
+            }),
+            record,
+            has_user_index,
+        }
+    }
+
+    pub(super) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// What a completion names its queue pair by.
+    #[inline(always)]
+    pub(super) fn key_of(&self, entry: Entry) -> u32 {
+        // SAFETY: both fields are aligned words of the entry.
+        let word = unsafe {
+            match self.has_user_index {
+                true => entry.read(|at| (&raw const (*at).srqn_uidx).cast::<u32>()),
+                false => entry.read(|at| (&raw const (*at).sop_drop_qpn).cast::<u32>()),
+            }
+        };
+        u32::from_be(word) & 0x00ff_ffff
+    }
+
+    /// Adds a queue pair.
+    pub(super) fn add(&self, pair: &Arc<QueuePair>) {
+        let mut changes = self.changes();
+        let at = changes.members.partition_point(|(key, _)| *key < pair.key);
+        changes.members.insert(at, (pair.key, Arc::clone(pair)));
+        self.change();
+    }
+
+    /// Removes a queue pair that is destroyed, with its completions.
+    pub(super) fn remove(&self, pair: &QueuePair) {
+        let mut changes = self.changes();
+        changes.members.retain(|(key, _)| *key != pair.key);
+        self.forget(&mut changes, pair);
+        self.change();
+    }
+
+    /// Forgets the completions of a queue pair that was reset.
+    pub(super) fn clean(&self, pair: &QueuePair) {
+        self.forget(&mut self.changes(), pair);
+        self.change();
+    }
+
+    /// Another memory holds the queue from now on.
+    pub(super) fn move_to(&self, ring: Arc<CqRing>) {
+        self.changes().ring = ring;
+    }
+
+    /// Notes what is to be taken out, if there is anything. The device has written all of it: the
+    /// kernel has been told, and has answered.
+    fn forget(&self, changes: &mut Changes, pair: &QueuePair) {
+        // The poller may be further, which does no harm: what it took is not there any more.
+        // Of the counter the record has 24 bits, which name a place and a lap: no queue has more than
+        // 2^22 entries.
+        let begin = self.record.get(CQ_SET_CI);
+        let end = changes.ring.end(begin);
+        let mut counters = (0..end.wrapping_sub(begin)).map(|number| begin.wrapping_add(number));
+        let is_of = |entry: Entry| self.key_of(entry) == pair.key;
+        if counters.any(|counter| changes.ring.get(counter).is_some_and(is_of)) {
+            changes.gone.push(Gone {
+                key: pair.key,
+                shared: match &pair.incoming {
+                    Incoming::Shared(receives) => Some(Arc::clone(receives)),
+                    Incoming::None | Incoming::Own(_) => None,
+                },
+                end,
+            });
+        }
+    }
+
+    fn change(&self) {
+        // Release: who sees the count finds the change under the lock, and a completion that was
+        // written afterwards finds its queue pair.
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    fn changes(&self) -> MutexGuard<'_, Changes> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Members {
+    /// Whether the list is as the directory has it.
+    #[inline(always)]
+    pub(super) fn is_current(&self, directory: &Directory) -> bool {
+        // Acquire: see `change`.
+        self.version == directory.version.load(Ordering::Acquire)
+    }
+
+    /// Takes the list as it is now. Returns what is to be taken out of the queue first.
+    pub(super) fn catch_up(&mut self, directory: &Directory) -> Vec<Gone> {
+        let mut changes = directory.changes();
+        self.version = directory.version.load(Ordering::Acquire);
+        self.list.clone_from(&changes.members);
+        std::mem::take(&mut changes.gone)
+    }
+
+    /// The queue pair of a key.
+    #[inline]
+    pub(super) fn find(&self, key: u32) -> Option<&Arc<QueuePair>> {
+        let at = self.list.binary_search_by_key(&key, |(key, _)| *key).ok()?;
+        Some(&self.list[at].1)
+    }
+}
+
+impl Gone {
+    pub(super) fn key(&self) -> u32 {
+        self.key
+    }
+
+    pub(super) fn shared(&self) -> Option<&Arc<SharedReceives>> {
+        self.shared.as_ref()
+    }
+
+    /// Where what is to be taken out ends, with the poller at a counter. The end is known by its 24
+    /// lower bits.
+    pub(super) fn end_from(&self, counter: u32) -> u32 {
+        let ahead = self.end.wrapping_sub(counter) & 0x00ff_ffff;
+        // Far ahead is behind: the poller has been there.
+        match ahead < 1 << 23 {
+            true => counter.wrapping_add(ahead),
+            false => counter,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The receive queue of one queue pair.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdmacm_kernel_abi::mlx5::{DataSeg, INVALID_LKEY, RCV_DBR};
+
+use super::doorbell;
+use super::posted::Receives;
+use super::record::Record;
+use super::sizes::RecvSize;
+use super::wqe::data;
+use crate::fastpath::request::{PostError, Segment, total_length};
+
+/// The receive queue.
+#[derive(Debug)]
+pub(crate) struct RecvQueue {
+    receives: Arc<Receives>,
+    record: Arc<Record>,
+    size: RecvSize,
+    /// How many receives were pushed, all in all.
+    pushed: u32,
+    /// How many were done when that was last looked up.
+    done: u32,
+    resets: u32,
+}
+
+impl RecvQueue {
+    pub(super) fn new(receives: Arc<Receives>, record: Arc<Record>, size: RecvSize) -> Self {
+        Self {
+            receives,
+            record,
+            size,
+            pushed: 0,
+            done: 0,
+            resets: 0,
+        }
+    }
+
+    /// How many receives fit.
+    pub(crate) fn depth(&self) -> u32 {
+        self.size.depth
+    }
+
+    /// How many receives no message has come for yet, at most.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.pushed
+            .wrapping_sub(self.receives.done())
+            .min(self.size.depth)
+    }
+
+    /// Writes a receive into the queue, without telling the device.
+    #[inline]
+    pub(crate) fn push(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+        if self.receives.resets() != self.resets {
+            self.restart();
+        }
+        check_segments(segments, self.size.max_segments)?;
+        if self.pushed.wrapping_sub(self.done) >= self.size.depth {
+            self.done = self.receives.done();
+            if self.pushed.wrapping_sub(self.done) >= self.size.depth {
+                return Err(PostError::QueueFull {
+                    depth: self.size.depth,
+                });
+            }
+        }
+        let to = self.receives.memory.at(self.pushed).cast();
+        // SAFETY: the element has room for so many segments as `max_segments`, and is nobody's: its
+        // receive is done.
+        unsafe { write_scatter_list(to, segments, self.size.max_segments) };
+        self.receives.note(self.pushed, wr_id);
+        self.pushed = self.pushed.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Tells the device of the pushed receives.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        // The receives before their count.
+        doorbell::order_memory();
+        self.record.set(RCV_DBR as usize, self.pushed & 0xffff);
+    }
+
+    /// Begins anew after the queue pair was reset.
+    #[cold]
+    fn restart(&mut self) {
+        self.resets = self.receives.resets();
+        self.pushed = 0;
+        self.done = self.receives.done();
+    }
+}
+
+/// # Errors
+///
+/// More segments than `max`, and more bytes than a message has.
+#[inline(always)]
+pub(super) fn check_segments(segments: &[Segment], max: u32) -> Result<(), PostError> {
+    match segments {
+        [_] | [] => Ok(()),
+        _ if segments.len() > max as usize => Err(PostError::TooManySegments {
+            segments: segments.len(),
+            max,
+        }),
+        _ => total_length(segments).map(drop),
+    }
+}
+
+/// Writes where a message is to go. Segments of no bytes are left out, since their length would mean
+/// 2 GiB; a list that is not full ends with a key that is none.
+///
+/// # Safety
+///
+/// `to` must be valid for writes of `max` segments, of which there are no more, and 16-aligned.
+#[inline(always)]
+pub(super) unsafe fn write_scatter_list(to: NonNull<DataSeg>, segments: &[Segment], max: u32) {
+    let mut count = 0;
+    for segment in segments.iter().filter(|segment| !segment.is_empty()) {
+        // SAFETY: by the caller.
+        unsafe { to.add(count).write(data(segment, segment.length)) };
+        count += 1;
+    }
+    if count < max as usize {
+        // SAFETY: by the caller: one more fits.
+        unsafe { to.add(count).write(END) };
+    }
+}
+
+/// The end of a list that is not full.
+const END: DataSeg = DataSeg {
+    byte_count: zerocopy::byteorder::big_endian::U32::ZERO,
+    lkey: zerocopy::byteorder::big_endian::U32::new(INVALID_LKEY),
+    addr: zerocopy::byteorder::big_endian::U64::ZERO,
+};
