@@ -19,6 +19,7 @@ mod harness;
 mod ibacm;
 mod instructions;
 mod interop;
+mod loopback;
 mod multicast;
 mod pair;
 mod peers;
@@ -81,6 +82,7 @@ fn tests() -> Vec<Test> {
         instructions::tests(),
         multicast::tests(),
         interop::tests(),
+        loopback::tests(),
         // Loads modules again.
         endurance::tests(),
     ]
