@@ -19,7 +19,7 @@ struct Line {
     memory: Buffer,
 }
 
-fn open(config: Config) -> (Arc<Twin>, Context) {
+pub(super) fn open(config: Config) -> (Arc<Twin>, Context) {
     let twin = Twin::with_card(config);
     let context = twin.registry().context_of_index(7).unwrap();
     (twin, context)

@@ -114,9 +114,13 @@ impl World {
         true
     }
 
+    /// The window of a key. Of one that is free the last byte does not count: the C provider sets it to
+    /// 0 when it invalidates, and binds the window next by the key it had.
     fn window(&mut self, pd: u32, key: u32) -> Option<&mut crate::world::Key> {
         let found = self.keys.get_mut(&(key >> 8))?;
-        (u32::from(found.tag) == key & 0xff && found.pd == pd).then_some(found)
+        let is_free = matches!(&found.kind, KeyKind::Window { bound: None, .. });
+        let is_named = is_free || u32::from(found.tag) == key & 0xff;
+        (is_named && found.pd == pd).then_some(found)
     }
 }
 
