@@ -1,10 +1,12 @@
 //! Verbs on the scripted kernel.
 
 mod async_events;
+mod card;
 mod datagrams;
 mod depths;
 mod lifetimes;
 mod lists;
+mod loopback;
 mod memory;
 mod refusals;
 mod requests;
