@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 pub use config::Config;
+use rdmacm_kernel_abi::uverbs::GidType;
 
 use world::World;
 
@@ -82,6 +83,15 @@ impl Card {
     /// What kind of card it is.
     pub fn config(&self) -> Config {
         self.0.enter().config.clone()
+    }
+
+    /// The GIDs of the port, with what sysfs calls their types.
+    pub fn gids(&self) -> Vec<([u8; 16], &'static str)> {
+        let name = |(gid, kind)| match kind {
+            GidType::ROCE_V2 => (gid, "RoCE v2"),
+            _ => (gid, "IB/RoCE v1"),
+        };
+        self.0.enter().gids().into_iter().map(name).collect()
     }
 
     /// What the program did that no real card or kernel would forgive, in order.
