@@ -34,6 +34,10 @@
 
 #![deny(unsafe_code)]
 
+// What unit tests share with the examples names the crate as those do.
+#[cfg(test)]
+extern crate self as rdmacm;
+
 mod cm;
 mod device;
 mod endpoint;

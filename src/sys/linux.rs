@@ -6,7 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
@@ -173,6 +173,10 @@ impl Kernel for Linux {
 
     fn read_file(&self, path: &Path) -> io::Result<String> {
         Ok(fs::read_to_string(path)?.trim().to_owned())
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        fs::read_link(path)
     }
 
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {

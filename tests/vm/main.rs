@@ -19,6 +19,7 @@ mod harness;
 mod ibacm;
 mod instructions;
 mod interop;
+mod loopback;
 mod multicast;
 mod pair;
 mod peers;
@@ -37,6 +38,7 @@ mod tracer_test;
 mod traffic;
 mod two_hosts;
 mod verbs;
+mod write_form;
 
 use std::process::ExitCode;
 
@@ -67,6 +69,7 @@ fn tests() -> Vec<Test> {
         traffic::tests(),
         cm_behaviours::tests(),
         verbs::tests(),
+        write_form::tests(),
         table::tests(),
         addr_info::tests(),
         ibacm::tests(),
@@ -79,6 +82,7 @@ fn tests() -> Vec<Test> {
         instructions::tests(),
         multicast::tests(),
         interop::tests(),
+        loopback::tests(),
         // Loads modules again.
         endurance::tests(),
     ]

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,6 +170,11 @@ impl Kernel for Twin {
             let text = path.to_str().and_then(|path| world.sysfs().remove(path));
             text.ok_or(libc::ENOENT)
         })
+    }
+
+    /// There are none: what a device is made of is nowhere.
+    fn read_link(&self, _path: &Path) -> io::Result<PathBuf> {
+        Err(io::ErrorKind::NotFound.into())
     }
 
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {

@@ -5,6 +5,7 @@ mod datagrams;
 mod depths;
 mod lifetimes;
 mod lists;
+mod loopback;
 mod memory;
 mod refusals;
 mod requests;
