@@ -104,7 +104,8 @@ impl Card {
     /// The program is about to unmap memory. True where it is a doorbell page of [`File::map`],
     /// which goes back to the card and must not be unmapped.
     pub fn note_unmap(&self, address: u64, length: u64) -> bool {
-        self.0.enter().note_unmap(address, length)
+        let is_over = violation::IS_ABORTING.load(Ordering::Acquire);
+        !is_over && self.0.enter().note_unmap(address, length)
     }
 }
 
