@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 
 use super::request::{Request, segment};
 use super::send::Ending;
-use crate::world::{Bound, KeyKind, World};
+use crate::world::{Bound, Key, KeyKind, World};
 
 /// What stands for no queue pair.
 const ANY: u32 = 0xff_ffff;
@@ -114,13 +114,11 @@ impl World {
         true
     }
 
-    /// The window of a key. Of one that is free the last byte does not count: the C provider sets it to
-    /// 0 when it invalidates, and binds the window next by the key it had.
-    fn window(&mut self, pd: u32, key: u32) -> Option<&mut crate::world::Key> {
+    /// The key that changes. Its low byte is not looked at: the C library names a window by the one
+    /// that it had before it was invalidated, which put another there.
+    fn window(&mut self, pd: u32, key: u32) -> Option<&mut Key> {
         let found = self.keys.get_mut(&(key >> 8))?;
-        let is_free = matches!(&found.kind, KeyKind::Window { bound: None, .. });
-        let is_named = is_free || u32::from(found.tag) == key & 0xff;
-        (is_named && found.pd == pd).then_some(found)
+        (found.pd == pd).then_some(found)
     }
 }
 
