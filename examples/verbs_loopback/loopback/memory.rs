@@ -49,8 +49,9 @@ impl Memory {
         u64::from_ne_bytes(bytes.expect("8 bytes"))
     }
 
-    /// Compares what is there with what is to be; says where they differ first.
-    pub fn compare(&self, side: usize, actual: &[u8]) -> Result<(), String> {
+    /// Compares what is there with what is to be; says where they differ first,
+    /// and what.
+    pub fn compare(&self, side: usize, actual: &[u8]) -> Result<(), (usize, String)> {
         let expected = &self.0[side];
         if actual == expected {
             return Ok(());
@@ -58,13 +59,14 @@ impl Memory {
         let differs = |at: &usize| actual.get(*at) != expected.get(*at);
         let wrong: Vec<usize> = (0..LENGTH).filter(differs).collect();
         let (first, last) = (wrong[0], wrong[wrong.len() - 1]);
-        Err(format!(
+        let text = format!(
             "memory of side {side} is wrong in {} bytes, from {first} to {last}: byte {first} is \
              {:#04x} and should be {:#04x}",
             wrong.len(),
             actual[first],
             expected[first]
-        ))
+        );
+        Err((first, text))
     }
 }
 
@@ -148,7 +150,8 @@ mod tests {
         let mut actual = memory.of(1).to_vec();
         memory.compare(1, &actual).unwrap();
         actual[1234] ^= 1;
-        let error = memory.compare(1, &actual).unwrap_err();
+        let (at, error) = memory.compare(1, &actual).unwrap_err();
+        assert_eq!(at, 1234);
         assert!(error.contains("1 bytes, from 1234 to 1234"), "{error}");
     }
 
