@@ -75,14 +75,26 @@ impl Memory {
 pub struct Places {
     next: usize,
     end: usize,
+    /// Whether short places may cross the border of two pages.
+    crosses_pages: bool,
+}
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
+/// Whether a place is short and crosses the border of two pages. Linux 6.12 mixes up the bytes when
+/// siw sends such a place by itself.
+pub fn is_short_and_crosses(place: &Range<usize>) -> bool {
+    place.len() <= 256 && place.start / PAGE != (place.end.max(1) - 1) / PAGE
 }
 
 /// Bytes at the end of a buffer that are kept for the last messages of a round.
 const RESERVE: usize = 32 << 10;
 
 impl Places {
-    pub fn new(random: &mut Random) -> Self {
+    pub fn new(random: &mut Random, crosses_pages: bool) -> Self {
         Self {
+            crosses_pages,
             next: random.below(LENGTH / 8),
             end: LENGTH - RESERVE,
         }
@@ -99,7 +111,10 @@ impl Places {
         length: usize,
         align: usize,
     ) -> Option<Range<usize>> {
-        let start = (self.next + random.below(48)).next_multiple_of(align);
+        let mut start = (self.next + random.below(48)).next_multiple_of(align);
+        if !self.crosses_pages && is_short_and_crosses(&(start..start + length)) {
+            start = start.next_multiple_of(PAGE);
+        }
         let end = start.checked_add(length).filter(|end| *end <= self.end)?;
         self.next = end;
         Some(start..end)
@@ -131,7 +146,7 @@ mod tests {
     fn places_are_apart_and_whole() {
         let mut random = Random::new(1);
         for parts in 1..5 {
-            let mut places = Places::new(&mut random);
+            let mut places = Places::new(&mut random, true);
             let mut last = 0;
             while let Some(taken) = places.take_parts(&mut random, 3000, parts) {
                 assert_eq!(taken.len(), parts);
@@ -142,6 +157,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn short_places_can_be_kept_in_a_page() {
+        let mut random = Random::new(4);
+        let mut crossing = [0, 0];
+        for crosses_pages in [false, true] {
+            let mut places = Places::new(&mut random, crosses_pages);
+            while let Some(place) = places.take(&mut random, 200, 1) {
+                crossing[usize::from(crosses_pages)] += usize::from(is_short_and_crosses(&place));
+            }
+        }
+        assert!(crossing[0] == 0 && crossing[1] > 0, "{crossing:?}");
     }
 
     #[test]

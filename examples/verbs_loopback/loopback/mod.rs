@@ -1,5 +1,8 @@
 //! Two queue pairs of one process, connected to each other, and random requests between them.
 //!
+//! On iWARP, where queue pairs are connected by the connection manager and nobody else, `meeting` does
+//! that, over an address of the device.
+//!
 //! The way of the data: `plan` makes up a round of requests and notes in `memory` what they are to
 //! make of the buffers; `round` posts them, takes the completions and compares; `phase` makes the
 //! queue pairs of one service and runs rounds; `mishap` has requests fail and resets the queue pairs.

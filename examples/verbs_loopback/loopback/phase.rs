@@ -273,9 +273,12 @@ fn abilities(context: &Context, service: QpType) -> Result<Abilities> {
         has_atomics: is_ib_rc && device.atomic_capability() != AtomicCapability::None,
         has_atomic_write: is_ib_rc && device.has_atomic_write(),
         has_flush: is_ib_rc && device.has_flush_global(),
-        has_fence: is_rc,
+        has_fence: is_ib_rc,
         has_fenced_reads: is_ib_rc,
         completes_in_order: !is_iwarp,
+        // Not on siw of Linux 6.12: see `is_short_and_crosses`. Nor does it get over reads of no bytes
+        // among others, and now and then over fences.
+        crosses_pages: !is_iwarp,
         least_read: usize::from(is_iwarp),
         windows: WINDOWS.iter().copied().filter(has_window).collect(),
         // Of rxe, whose peer writes to memory before it answers; in general a completion says that

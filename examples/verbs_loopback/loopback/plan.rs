@@ -18,6 +18,8 @@ pub struct Abilities {
     pub has_fence: bool,
     /// A read may wait for those before it.
     pub has_fenced_reads: bool,
+    /// Whether short messages may come from two pages.
+    pub crosses_pages: bool,
     /// Bytes of the shortest read.
     pub least_read: usize,
     /// Whether requests complete in the order in which they were posted.
@@ -88,10 +90,11 @@ impl Planner {
 
     fn draft(&mut self) -> Draft {
         let random = &mut self.random;
+        let crosses_pages = self.abilities.crosses_pages;
         let unnamed = vec![false; self.abilities.windows.len()];
         Draft {
             round: Round::default(),
-            places: [Places::new(random), Places::new(random)],
+            places: [0, 1].map(|_| Places::new(random, crosses_pages)),
             named: [unnamed.clone(), unnamed],
             last: [None, None],
             longest: match self.abilities.shares_receives {

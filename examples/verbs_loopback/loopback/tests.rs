@@ -19,6 +19,7 @@ fn abilities(service: QpType) -> Abilities {
         has_fenced_reads: is_rc,
         completes_in_order: true,
         least_read: 0,
+        crosses_pages: true,
         windows: match service {
             QpType::Rc => vec![MwType::One, MwType::Two, MwType::Two],
             QpType::Uc => vec![MwType::One],
