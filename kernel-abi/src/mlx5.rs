@@ -10,6 +10,7 @@ mod completion;
 mod context;
 mod memory_window;
 mod object;
+mod pci;
 mod uar;
 mod work_queue;
 
@@ -17,6 +18,7 @@ pub use completion::*;
 pub use context::*;
 pub use memory_window::*;
 pub use object::*;
+pub use pci::*;
 pub use uar::*;
 pub use work_queue::*;
 

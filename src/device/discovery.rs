@@ -1,7 +1,8 @@
-//! Which devices the kernel has: netlink first, sysfs where netlink does not answer.
+//! Which devices the kernel has: netlink first, then what sysfs alone tells of.
+
+mod sysfs;
 
 use std::io;
-use std::path::Path;
 
 use rdmacm_kernel_abi::netlink::{NlAttr, NlMsgHdr, NldevAttr, NldevCommand, NlmFlags, nldev_type};
 use zerocopy::{FromBytes, IntoBytes};
@@ -11,13 +12,29 @@ use crate::error::{Error, ErrorKind, Result};
 
 const OPERATION: &str = "devices";
 
-/// All devices.
+/// All devices, those that netlink tells of first.
 pub(super) fn list(registry: &'static Registry) -> Result<Vec<Device>> {
-    match list_by_netlink(registry) {
-        Ok(devices) => Ok(devices),
-        Err(error) if is_unavailable(&error) => list_by_sysfs(registry),
-        Err(error) => Err(Error::from_os(OPERATION, &error)),
+    let (mut devices, refusal) = match list_by_netlink(registry) {
+        Ok(devices) => (devices, None),
+        Err(error) if is_shortage(&error) => return Err(Error::from_os(OPERATION, &error)),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let known: Vec<&str> = devices.iter().map(|device| &*device.node).collect();
+    match (sysfs::list(registry, &known), refusal) {
+        (Ok(others), _) => devices.extend(others),
+        (Err(error), Some(refusal)) if is_unavailable(&refusal) => match error.kind() {
+            // No module is loaded that could have a device.
+            io::ErrorKind::NotFound => {}
+            _ => {
+                return Err(Error::from_os(OPERATION, &error)
+                    .because("neither RDMA netlink nor /sys/class/infiniband_verbs can be read"));
+            }
+        },
+        (Err(_), Some(refusal)) => return Err(Error::from_os(OPERATION, &refusal)),
+        // The list is that of netlink.
+        (Err(_), None) => {}
     }
+    Ok(devices)
 }
 
 /// The device with this index.
@@ -27,7 +44,7 @@ pub(super) fn find(registry: &'static Registry, index: u32) -> Result<Device> {
         Err(error) if is_answer(&error) => None,
         // The list from sysfs has no indices to find it by, except when it is the only one.
         Err(error) if is_unavailable(&error) => {
-            let mut list = list_by_sysfs(registry)?;
+            let mut list = sysfs::list(registry, &[]).unwrap_or_default();
             if list.len() == 1 { list.pop() } else { None }
         }
         Err(error) => return Err(Error::from_os(OPERATION, &error)),
@@ -61,6 +78,14 @@ fn is_unavailable(error: &io::Error) -> bool {
                 | libc::ECONNREFUSED
                 | libc::EAGAIN
         )
+    )
+}
+
+/// Whether netlink may answer the next time.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::EINTR)
     )
 }
 
@@ -203,65 +228,6 @@ fn text(value: &[u8]) -> Option<String> {
         .position(|byte| *byte == 0)
         .unwrap_or(value.len());
     String::from_utf8(value[..end].to_vec()).ok()
-}
-
-fn list_by_sysfs(registry: &'static Registry) -> Result<Vec<Device>> {
-    let folder = Path::new("/sys/class/infiniband_verbs");
-    let mut nodes = match registry.kernel().list_dir(folder) {
-        Ok(nodes) => nodes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => {
-            return Err(Error::from_os(OPERATION, &error)
-                .because("neither RDMA netlink nor /sys/class/infiniband_verbs can be read"));
-        }
-    };
-    nodes.retain(|node| node.starts_with("uverbs"));
-    nodes.sort();
-    Ok(nodes
-        .into_iter()
-        .filter_map(|node| device_from_sysfs(registry, folder, node))
-        .collect())
-}
-
-/// One device; `None` when it goes away while its files are read.
-fn device_from_sysfs(registry: &'static Registry, folder: &Path, node: String) -> Option<Device> {
-    let read = |path: &Path| registry.kernel().read_file(path).ok();
-    let own = folder.join(&node);
-    let name = read(&own.join("ibdev"))?;
-    let device = Path::new("/sys/class/infiniband").join(&name);
-    let node_type = read(&device.join("node_type"))?;
-    let is_ethernet = read(&device.join("ports/1/link_layer")).as_deref() == Some("Ethernet");
-    let guid = read(&device.join("node_guid"))?.replace(':', "");
-    let (major, minor) = read(&own.join("dev")).and_then(|dev| {
-        let (major, minor) = dev.split_once(':')?;
-        Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
-    })?;
-    Some(Device {
-        registry,
-        index: None,
-        node_guid: u64::from_str_radix(&guid, 16).ok()?,
-        transport: Transport::new(
-            node_type.split(':').next()?.trim().parse().ok()?,
-            is_ethernet,
-        ),
-        driver: driver_by_name(&name),
-        name,
-        node,
-        node_number: Some(libc::makedev(major, minor)),
-    })
-}
-
-/// sysfs does not tell the driver; its devices' usual names do. A wrong guess is refused by the
-/// kernel at the first command.
-fn driver_by_name(name: &str) -> Driver {
-    [
-        ("rxe", Driver::Rxe),
-        ("siw", Driver::Siw),
-        ("mlx5", Driver::Mlx5),
-    ]
-    .into_iter()
-    .find(|(prefix, _)| name.starts_with(prefix))
-    .map_or(Driver::Other(0), |(_, driver)| driver)
 }
 
 #[cfg(test)]

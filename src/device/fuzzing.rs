@@ -49,9 +49,20 @@ pub fn device_list(input: &[u8]) {
     let _ = served_addresses(Registry::of_this_machine());
 }
 
-/// What a device says of itself, its ports, and its tables.
+/// What a device says of itself, its ports, and its tables, to either form of the commands.
 pub fn device_queries(input: &[u8]) {
+    query_device(&machine(input, Discovery::Rxe));
+    query_device(&older_machine(input));
+}
+
+/// The same kernel without the ioctl.
+fn older_machine(input: &[u8]) -> Arc<Hostile> {
     let kernel = machine(input, Discovery::Rxe);
+    kernel.refuse_ioctls();
+    kernel
+}
+
+fn query_device(kernel: &Hostile) {
     let Some(context) = open_device() else { return };
     kernel.discover_from(Discovery::Input);
     if let Ok(attr) = context.attr() {
@@ -85,7 +96,11 @@ pub fn device_queries(input: &[u8]) {
 /// Records of asynchronous events, and of events of completion channels. Each is kept whole: its
 /// number and what it is about.
 pub fn device_events(input: &[u8]) {
-    let kernel = machine(input, Discovery::Rxe);
+    read_events(&machine(input, Discovery::Rxe));
+    read_events(&older_machine(input));
+}
+
+fn read_events(kernel: &Hostile) {
     let Some(context) = open_device() else { return };
     let (Ok(events), Ok(channel)) = (context.async_events(), context.completion_channel()) else {
         return;

@@ -1,14 +1,17 @@
 //! GIDs and P_Keys: the addresses and partitions of a port.
 
+mod sysfs;
+
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
 use rdmacm_kernel_abi::uverbs::{self, ioctl};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::Context;
-use crate::error::{Error, Result};
+use super::{Context, PortAttr};
+use crate::error::{Error, ErrorKind, Result};
 use crate::sys::{Attr, Value};
 
 /// A global identifier: the 128-bit address of a port.
@@ -75,18 +78,26 @@ impl Context {
     /// When the device is gone.
     #[doc(alias("ibv_query_gid", "ibv_query_gid_table", "ibv_query_gid_ex"))]
     pub fn gids(&self) -> Result<Vec<GidEntry>> {
-        let ports = self.attr()?.ports();
-        let mut room = 0usize;
-        for port in 1..=ports {
-            room = room.saturating_add(self.port(port)?.gid_table_length as usize);
+        let ports: Vec<(u8, PortAttr)> = (1..=self.attr()?.ports())
+            .map(|number| Ok((number, self.port(number)?)))
+            .collect::<Result<_>>()?;
+        let room = ports.iter().fold(0usize, |room, (_, port)| {
+            room.saturating_add(port.gid_table_length as usize)
+        });
+        match self.query_table(room) {
+            Err(error) if error.kind() == ErrorKind::NotSupported => self.read_tables(&ports),
+            answered => answered,
         }
+    }
+
+    fn query_table(&self, room: usize) -> Result<Vec<GidEntry>> {
+        use ioctl::device::query_gid_table as attr;
         // A command says in 16 bits how long its answer may be. Tables are mostly empty, and only
         // entries in use are answered.
         let room = room.min(usize::from(u16::MAX) / size_of::<ioctl::GidEntry>());
         let mut entries = vec![ioctl::GidEntry::new_zeroed(); room];
         let mut count = 0u64;
         let entry_size = size_of::<ioctl::GidEntry>() as u64;
-        use ioctl::device::query_gid_table as attr;
         self.method(
             ioctl::object::DEVICE,
             ioctl::device::QUERY_GID_TABLE,
@@ -103,6 +114,22 @@ impl Context {
         Ok(entries.filter_map(GidEntry::from_kernel).collect())
     }
 
+    /// The tables out of sysfs.
+    fn read_tables(&self, ports: &[(u8, PortAttr)]) -> Result<Vec<GidEntry>> {
+        let mut entries = Vec::new();
+        for (number, port) in ports {
+            let table = sysfs::Table::new(self, *number, port.link_layer);
+            for index in 0..port.gid_table_length {
+                match table.entry(index) {
+                    Ok(entry) => entries.extend(entry),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                    Err(error) => return Err(Error::from_os("query_gid_table", &error)),
+                }
+            }
+        }
+        Ok(entries)
+    }
+
     /// One entry of a port's GID table; `None` where it is not in use. Ports count from 1, entries
     /// from 0.
     ///
@@ -115,6 +142,13 @@ impl Context {
     /// When there is no such port, or the table is shorter; when the device is gone.
     #[doc(alias("ibv_query_gid", "ibv_query_gid_type"))]
     pub fn gid(&self, port: u8, index: u32) -> Result<Option<GidEntry>> {
+        match self.query_entry(port, index) {
+            Err(error) if error.kind() == ErrorKind::NotSupported => self.read_entry(port, index),
+            answered => answered,
+        }
+    }
+
+    fn query_entry(&self, port: u8, index: u32) -> Result<Option<GidEntry>> {
         use ioctl::device::query_gid_entry as attr;
         let mut entry = ioctl::GidEntry::new_zeroed();
         let (number, place) = (u64::from(port), u64::from(index));
@@ -132,13 +166,27 @@ impl Context {
             Ok(()) => Ok(GidEntry::from_kernel(&entry)),
             Err(error) => match error.raw_os_error() {
                 Some(libc::ENODATA) => Ok(None),
-                Some(libc::EINVAL) => Err(Error::from_os("query_gid", &error).because(format!(
-                    "{} has no port {port} or its table no entry {index}",
-                    self.device().name()
-                ))),
+                Some(libc::EINVAL) => Err(self.no_entry(port, index)),
                 _ => Err(Error::from_os("query_gid", &error)),
             },
         }
+    }
+
+    /// The entry out of sysfs.
+    fn read_entry(&self, port: u8, index: u32) -> Result<Option<GidEntry>> {
+        let link_layer = self.port(port)?.link_layer;
+        let entry = sysfs::Table::new(self, port, link_layer).entry(index);
+        entry.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => self.no_entry(port, index),
+            _ => Error::from_os("query_gid", &error),
+        })
+    }
+
+    fn no_entry(&self, port: u8, index: u32) -> Error {
+        Error::from_errno("query_gid", libc::EINVAL).because(format!(
+            "{} has no port {port} or its table no entry {index}",
+            self.device().name()
+        ))
     }
 
     /// The P_Keys of a port, in table order. The kernel offers them in sysfs only.

@@ -1,8 +1,10 @@
 //! The limits of a device.
 
+use std::io;
 use std::time::Duration;
 
 use rdmacm_kernel_abi::uverbs;
+use zerocopy::FromZeros;
 
 use super::{AtomicCapability, Context, DeviceCaps, OdpCaps, OdpOperations};
 use crate::error::{Error, Result};
@@ -17,13 +19,24 @@ pub struct DeviceAttr(uverbs::ExQueryDeviceResp);
 
 impl DeviceAttr {
     pub(super) fn query(context: &Context) -> Result<Self> {
-        let response: uverbs::ExQueryDeviceResp = context
-            .command(
-                uverbs::Command(uverbs::ExCommand::QUERY_DEVICE.0 | uverbs::CMD_FLAG_EXTENDED),
-                &uverbs::ExQueryDevice::default(),
-            )
-            .map_err(|error| Error::from_os("query_device", &error))?;
+        let extended = uverbs::ExCommand::QUERY_DEVICE.0 | uverbs::CMD_FLAG_EXTENDED;
+        let answer = context.command(uverbs::Command(extended), &uverbs::ExQueryDevice::default());
+        let answer = match answer {
+            // Older kernels have the question for the basic limits only.
+            Err(error) if is_unknown(&error) => Self::query_base(context),
+            answer => answer,
+        };
+        let response = answer.map_err(|error| Error::from_os("query_device", &error))?;
         Ok(Self(response))
+    }
+
+    fn query_base(context: &Context) -> io::Result<uverbs::ExQueryDeviceResp> {
+        let request = uverbs::QueryDevice::default();
+        let base = context.command(uverbs::Command::QUERY_DEVICE, &request)?;
+        Ok(uverbs::ExQueryDeviceResp {
+            base,
+            ..FromZeros::new_zeroed()
+        })
     }
 
     /// What the device can do besides what every device can.
@@ -241,6 +254,11 @@ impl DeviceAttr {
 /// most that can be said, not the remainder.
 fn clamp(depth: u32) -> u8 {
     u8::try_from(depth).unwrap_or(u8::MAX)
+}
+
+/// Whether the kernel does not know the command.
+fn is_unknown(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS))
 }
 
 #[cfg(test)]

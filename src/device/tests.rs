@@ -58,9 +58,16 @@ fn netlink_lists_the_devices_that_have_verbs() {
 
 #[test]
 fn sysfs_lists_the_same_where_netlink_is_refused() {
-    let errnos = [libc::EPERM, libc::EPROTONOSUPPORT, libc::EAFNOSUPPORT];
+    let errnos = [
+        libc::EPERM,
+        libc::EPROTONOSUPPORT,
+        libc::EAFNOSUPPORT,
+        libc::EINVAL,
+        libc::ENOENT,
+        libc::ENOTSOCK,
+    ];
     // Miri is slow.
-    for &errno in &errnos[..if cfg!(miri) { 1 } else { 3 }] {
+    for &errno in &errnos[..if cfg!(miri) { 1 } else { errnos.len() }] {
         let twin = zoo();
         twin.fail_from(0, errno, |call| *call == Call::Netlink);
         let devices = list(&twin);
@@ -72,6 +79,17 @@ fn sysfs_lists_the_same_where_netlink_is_refused() {
         assert_eq!(devices[2].transport(), Transport::Roce);
         devices[2].open().unwrap();
     }
+}
+
+#[test]
+fn a_device_that_only_sysfs_knows_comes_last() {
+    let twin = zoo();
+    // The question about the first device, after that which there are.
+    twin.fail(1, libc::EOPNOTSUPP, |call| *call == Call::Netlink);
+    let devices = list(&twin);
+    assert_eq!(names(&devices), ["siw0", "rxe7", "mlx5_0"]);
+    assert_eq!(devices[2].index(), None);
+    assert_eq!(devices[2].driver(), Driver::Mlx5);
 }
 
 #[test]
@@ -108,6 +126,9 @@ fn a_device_that_goes_away_while_it_is_listed_is_left_out() {
     let twin = zoo();
     // The question about the first of them, after that which there are.
     twin.fail(1, libc::EINVAL, |call| *call == Call::Netlink);
+    twin.fail_from(0, libc::ENOENT, |call| {
+        *call == Call::ReadFile("/sys/class/infiniband_verbs/uverbs0/ibdev".into())
+    });
     assert_eq!(list(&twin).len(), 2);
 }
 

@@ -11,6 +11,9 @@ mod destroy;
 mod message;
 mod queues;
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::os::fd::BorrowedFd;
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use rdmacm_kernel_abi::{rxe as rxe_abi, siw as siw_abi};
+use rdmacm_kernel_abi::{mlx5 as mlx5_abi, rxe as rxe_abi, siw as siw_abi};
 use zerocopy::IntoBytes;
 
 use super::{QpFlags, QpType, mlx5, rxe, siw};
@@ -72,6 +72,15 @@ impl Provider {
         match self {
             Self::Rxe | Self::Siw => QpFlags::empty(),
             Self::Mlx5 => QpFlags::BLOCK_SELF_MCAST_LB,
+        }
+    }
+
+    /// Bytes of the driver's answer to making a protection domain: mlx5 insists on telling the device's
+    /// number, which nothing asks for.
+    pub(crate) fn pd_answer_length(self) -> usize {
+        match self {
+            Self::Rxe | Self::Siw => 0,
+            Self::Mlx5 => size_of::<mlx5_abi::AllocPdResp>(),
         }
     }
 

@@ -21,12 +21,14 @@ mod wait;
 mod wake;
 
 #[cfg(test)]
+pub(crate) mod replay;
+#[cfg(test)]
 pub(crate) mod twin;
 
 use std::fmt;
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
@@ -183,6 +185,9 @@ pub(crate) trait Kernel: Send + Sync + fmt::Debug {
 
     /// The text of a sysfs file, trimmed.
     fn read_file(&self, path: &Path) -> io::Result<String>;
+
+    /// Where a symbolic link of sysfs leads.
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
 
     /// The names in a sysfs directory.
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>>;

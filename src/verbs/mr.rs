@@ -412,7 +412,7 @@ fn lacking(context: &Context, access: Access) -> String {
 fn explain_dmabuf(operation: &'static str, context: &Context, error: &io::Error) -> Error {
     let described = Error::from_os(operation, error);
     let name = context.device().name();
-    if described.kind() == ErrorKind::NotSupported {
+    if described.kind() == ErrorKind::NotSupported && described.errno().is_some() {
         return described.because(format!("{name} cannot reach the memory of other devices"));
     }
     match error.raw_os_error() {

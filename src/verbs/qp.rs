@@ -64,7 +64,8 @@ impl Qp {
             context,
             answer.handle,
             handles.parents(pd),
-        );
+        )
+        .keeping(answer.driver.kept());
         let made = answer.driver.queues(&QpMade {
             context,
             handle: answer.handle,
@@ -274,11 +275,13 @@ fn create(
         Attr::new(id::USER_HANDLE, Value::In(user_handle.as_bytes())),
         Attr::new(id::CAP, Value::In(cap.as_bytes())),
         Attr::new(id::TYPE, Value::In(kind.as_bytes())),
-        Attr::new(id::FLAGS, Value::In(flags.as_bytes())),
         Attr::new(id::RESP_CAP, Value::Out(answer.cap.as_mut_bytes())),
         Attr::new(id::RESP_QP_NUM, Value::Out(answer.number.as_mut_bytes())),
         Attr::new(ioctl::UHW_OUT, Value::Out(response)),
     ];
+    if flags != 0 {
+        attrs.push(Attr::new(id::FLAGS, Value::In(flags.as_bytes())));
+    }
     if !request.is_empty() {
         attrs.push(Attr::new(ioctl::UHW_IN, Value::In(request)));
     }

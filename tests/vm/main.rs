@@ -38,6 +38,7 @@ mod tracer_test;
 mod traffic;
 mod two_hosts;
 mod verbs;
+mod write_form;
 
 use std::process::ExitCode;
 
@@ -68,6 +69,7 @@ fn tests() -> Vec<Test> {
         traffic::tests(),
         cm_behaviours::tests(),
         verbs::tests(),
+        write_form::tests(),
         table::tests(),
         addr_info::tests(),
         ibacm::tests(),

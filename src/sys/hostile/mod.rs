@@ -10,7 +10,7 @@ mod memory;
 use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -57,6 +57,8 @@ struct State {
     /// What the program gave for its ids and groups, which the kernel hands back in events.
     cookies: Vec<u64>,
     plain_queues: bool,
+    /// Commands of devices have to be written: there is no ioctl.
+    is_older: bool,
     handles: u32,
     memory: Vec<Pages>,
     /// The event record that was read last.
@@ -74,7 +76,7 @@ impl Hostile {
         state.input.clear();
         state.input.extend_from_slice(input);
         (state.at, state.discovery) = (0, discovery);
-        state.plain_queues = false;
+        (state.plain_queues, state.is_older) = (false, false);
         state.cookies.clear();
         state.record.clear();
     }
@@ -87,6 +89,11 @@ impl Hostile {
     /// Makes queues from now on as they should be: one page, empty.
     pub(crate) fn make_queues_plain(&self, plain: bool) {
         self.state().plain_queues = plain;
+    }
+
+    /// Takes the commands of devices by `write()` only, from now on.
+    pub(crate) fn refuse_ioctls(&self) {
+        self.state().is_older = true;
     }
 
     /// The next byte of the input, for the target itself. `None` when it is used up.
@@ -203,6 +210,20 @@ impl State {
         let address = pages.address();
         self.memory.push(pages);
         Ok(address)
+    }
+
+    /// Answers a written command of a device.
+    fn answer_verbs(&mut self, command: uverbs::Command, answer: &mut [u8]) {
+        if is_query_device(command) && self.discovery != Discovery::Input {
+            let fixed = capable_device();
+            let length = answer.len().min(size_of_val(&fixed));
+            answer[..length].copy_from_slice(&fixed.as_bytes()[..length]);
+            return;
+        }
+        self.fill(answer);
+        if command == uverbs::Command::CREATE_COMP_CHANNEL {
+            answer.copy_from_slice(&some_descriptor().into_raw_fd().to_ne_bytes());
+        }
     }
 
     /// 16 slots of 128 bytes, where there is a header that says so.
@@ -325,6 +346,15 @@ impl Kernel for Hostile {
     fn write_command(&self, _fd: BorrowedFd<'_>, command: WriteCommand<'_>) -> io::Result<()> {
         let mut state = self.state();
         state.refuse()?;
+        if let Some(number) = verbs_command(command.request) {
+            if let Some((_, answer)) = command.response {
+                state.answer_verbs(number, answer);
+            }
+            if let Some((_, fd)) = command.new_fd {
+                *fd = Some(some_descriptor());
+            }
+            return Ok(());
+        }
         let known = CommandHeader::read_from_prefix(command.request).ok();
         let (number, body) = known.map_or((u32::MAX, &[][..]), |(header, body)| (header.cmd, body));
         if number == ucma::Command::CreateId as u32 {
@@ -351,6 +381,9 @@ impl Kernel for Hostile {
 
     fn ioctl_command(&self, _fd: BorrowedFd<'_>, command: IoctlCommand<'_, '_>) -> io::Result<()> {
         let mut state = self.state();
+        if state.is_older {
+            return Err(io::Error::from_raw_os_error(libc::ENOTTY));
+        }
         state.refuse()?;
         let is_write = (command.object, command.method)
             == (ioctl::object::DEVICE, ioctl::device::INVOKE_WRITE);
@@ -492,6 +525,12 @@ impl Kernel for Hostile {
         Ok(text.trim().to_owned())
     }
 
+    fn read_link(&self, _path: &Path) -> io::Result<PathBuf> {
+        let mut state = self.state();
+        state.refuse()?;
+        Ok(String::from_utf8_lossy(&state.text()).as_ref().into())
+    }
+
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
         let mut state = self.state();
         if state.discovery != Discovery::Input && path.ends_with("infiniband_verbs") {
@@ -526,6 +565,15 @@ impl Kernel for Hostile {
     fn locked_memory_limit(&self) -> Option<u64> {
         None
     }
+}
+
+/// The number of a written command of a device. It counts itself in words, where the connection
+/// manager's count the bytes behind their header.
+fn verbs_command(request: &[u8]) -> Option<uverbs::Command> {
+    let (header, _) = uverbs::CmdHeader::read_from_prefix(request).ok()?;
+    let is_extended = header.command & uverbs::CMD_FLAG_EXTENDED != 0;
+    let is_whole = usize::from(header.in_words) * 4 == request.len();
+    (is_extended || is_whole).then_some(uverbs::Command(header.command))
 }
 
 fn is_query_device(command: uverbs::Command) -> bool {

@@ -24,7 +24,7 @@ impl World {
         let kind = QpType(inputs.number(attr::TYPE)? as u8);
         self.check_parents(kind, device, &parents)?;
         let reporter = self.reporter(file, inputs, attr::USER_HANDLE, attr::EVENT_FD)?;
-        let flags: u32 = inputs.typed(attr::FLAGS)?;
+        let flags: u32 = inputs.typed(attr::FLAGS).unwrap_or(0);
         let asked: ioctl::QpCap = inputs.typed(attr::CAP)?;
         if !receives(kind) && asked.max_recv_wr != 0 || !sends(kind) && asked.max_send_wr != 0 {
             return Err(libc::EINVAL);

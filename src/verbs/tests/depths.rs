@@ -49,7 +49,7 @@ fn completions_come_one_by_one_and_stay_when_they_are_not_taken() {
     assert_eq!(forgotten.next().unwrap().wr_id(), 3);
     std::mem::forget(forgotten);
     assert_eq!(numbers(&mut end.cq), [4]);
-    assert_eq!(numbers(&mut end.cq), []);
+    assert_eq!(numbers(&mut end.cq), [0u64; 0]);
     assert!(end.cq.completions().next().is_none());
 }
 
@@ -120,7 +120,7 @@ fn what_could_not_be_mapped_is_mapped_at_the_next_attempt() {
     twin.fail(0, libc::ENOMEM, |call| *call == Call::MapDevice);
     let error = end.cq.resize(100).unwrap_err();
     assert_eq!(error.operation(), "map_queue");
-    assert_eq!(numbers(&mut end.cq), [], "nothing is told twice");
+    assert_eq!(numbers(&mut end.cq), [0u64; 0], "nothing is told twice");
     assert!(end.cq.poll(&mut [Completion::default()]).is_empty());
     assert_eq!(end.cq.depth(), 0);
     complete(&mut end, 6..8);

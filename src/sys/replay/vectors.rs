@@ -1,0 +1,55 @@
+//! The golden vectors of mlx5, which were recorded from the C provider: see
+//! `tests/mlx5_vectors/README.md`.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use serde_json::Value as Json;
+
+/// The lines of the vector files of this name: of the one here, then of the one in the folder that
+/// the environment names, if there is one.
+pub(crate) fn lines(name: &str) -> Vec<Json> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mlx5_vectors");
+    let other = std::env::var_os("RDMACM_MLX5_VECTORS").map(PathBuf::from);
+    let file = format!("{name}.jsonl.gz");
+    let mut lines = read(&own.join(&file));
+    if let Some(path) = other.map(|folder| folder.join(&file))
+        && path.exists()
+    {
+        lines.extend(read(&path));
+    }
+    lines
+}
+
+fn read(path: &Path) -> Vec<Json> {
+    let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let lines = BufReader::new(GzDecoder::new(file)).lines();
+    let parsed = lines.map(|line| serde_json::from_str(&line.expect("text")).expect("JSON"));
+    parsed.collect()
+}
+
+/// A text of hexadecimal digits; nothing where there is none.
+pub(crate) fn bytes(hex: &Json) -> Vec<u8> {
+    let digits = hex.as_str().unwrap_or("").as_bytes();
+    let pairs = digits.chunks_exact(2);
+    let byte = |pair: &[u8]| {
+        let text = std::str::from_utf8(pair).expect("digits");
+        u8::from_str_radix(text, 16).expect("hexadecimal")
+    };
+    pairs.map(byte).collect()
+}
+
+/// A number; the recordings write those beyond 32 bits as text.
+pub(crate) fn number(value: &Json) -> u64 {
+    match value.as_str() {
+        Some(text) => u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("a number"),
+        None => value.as_u64().expect("a number"),
+    }
+}
+
+/// The commands of a line.
+pub(crate) fn commands(line: &Json) -> Vec<Json> {
+    line["cmds"].as_array().expect("commands").clone()
+}
