@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use rdmacm_kernel_abi::{rxe as rxe_abi, siw as siw_abi};
+use rdmacm_kernel_abi::{mlx5 as mlx5_abi, rxe as rxe_abi, siw as siw_abi};
 use zerocopy::IntoBytes;
 
 use super::{QpFlags, QpType, mlx5, rxe, siw};
@@ -72,6 +72,15 @@ impl Provider {
         match self {
             Self::Rxe | Self::Siw => QpFlags::empty(),
             Self::Mlx5 => QpFlags::BLOCK_SELF_MCAST_LB,
+        }
+    }
+
+    /// Room for the driver's answer to a new protection domain. mlx5 fails without it, and tells a
+    /// number that nothing here needs.
+    pub(crate) fn domain_answer(self) -> Vec<u8> {
+        match self {
+            Self::Rxe | Self::Siw => Vec::new(),
+            Self::Mlx5 => vec![0; size_of::<mlx5_abi::AllocPdResp>()],
         }
     }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use rdmacm_kernel_abi::uverbs;
 
-use crate::device::{Context, KernelObject, ObjectKind};
+use crate::device::{Context, DriverPart, KernelObject, ObjectKind};
 use crate::error::{Error, Result};
+use crate::fastpath::Provider;
 
 /// A protection domain: memory regions and queue pairs work together only within one.
 ///
@@ -66,8 +67,14 @@ impl PartialEq for Pd {
 impl Eq for Pd {}
 
 fn alloc(context: &Context) -> Result<u32> {
+    let mut answer = Provider::of(context)?.domain_answer();
+    let driver = DriverPart::Exchange {
+        request: &[],
+        response: &mut answer,
+    };
+    let request = uverbs::AllocPd::default();
     let response: uverbs::AllocPdResp = context
-        .command(uverbs::Command::ALLOC_PD, &uverbs::AllocPd::default())
+        .command_with_driver(uverbs::Command::ALLOC_PD, &request, driver)
         .map_err(|error| Error::from_os("alloc_pd", &error))?;
     Ok(response.pd_handle)
 }
