@@ -32,7 +32,7 @@ pub use context::Context;
 pub(crate) use driver_context::{DOORBELL_REGISTERS, UNSHARED_DOORBELL_REGISTERS};
 pub(crate) use event_file::EventFile;
 pub use gid::{Gid, GidEntry, GidType};
-pub(crate) use object::{KernelObject, ObjectKind};
+pub(crate) use object::{Kept, KernelObject, ObjectKind};
 pub use port::{LinkLayer, Mtu, PhysicalState, PortAttr, PortCaps, PortState};
 pub use query::DeviceAttr;
 pub(crate) use registry::Registry;

@@ -3,6 +3,7 @@
 //! Each is a handle that must be given back once, before the objects it was made from. A
 //! [`KernelObject`] does that, and holds its parents until it has.
 
+use std::fmt;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -79,6 +80,9 @@ impl ObjectKind {
     }
 }
 
+/// Something that is to be kept, whatever it is.
+pub(crate) type Kept = Arc<dyn fmt::Debug + Send + Sync>;
+
 /// An object of the kernel's, destroyed when dropped or before.
 #[derive(Debug)]
 pub(crate) struct KernelObject {
@@ -88,6 +92,8 @@ pub(crate) struct KernelObject {
     /// Held for reading while a command names the handle: once it is destroyed the kernel may give
     /// the handle to another object.
     alive: RwLock<bool>,
+    /// Memory that the device uses for as long as the object is there.
+    kept: Vec<Kept>,
     /// Objects that the kernel would refuse to destroy (`EBUSY`) before this one. Dropped after
     /// this one is destroyed.
     parents: Vec<Arc<KernelObject>>,
@@ -105,8 +111,15 @@ impl KernelObject {
             context: context.clone(),
             handle,
             alive: RwLock::new(true),
+            kept: Vec::new(),
             parents,
         }
+    }
+
+    /// The same with memory that has to be there until it is destroyed.
+    pub(crate) fn keeping(mut self, kept: Vec<Kept>) -> Self {
+        self.kept = kept;
+        self
     }
 
     /// The object belongs to others now; those that it was made from are let go.
@@ -186,6 +199,7 @@ impl Drop for KernelObject {
         if self.destroy().is_err() {
             let _ = self.destroy();
         }
+        self.kept.clear();
         self.parents.clear();
     }
 }

@@ -50,6 +50,15 @@ impl Provider {
         }
     }
 
+    /// The most segments of a receive, on a device that allows so many in general.
+    pub(crate) fn most_receive_segments(self, in_general: u32) -> u32 {
+        match self {
+            Self::Rxe | Self::Siw => in_general,
+            // A receive has more room than a request; the setup says.
+            Self::Mlx5 => u32::MAX,
+        }
+    }
+
     /// Whether the driver can have queue pairs of the type; the kernel may know better.
     pub(crate) fn has_qp_type(self, qp_type: QpType) -> bool {
         match self {
@@ -75,12 +84,12 @@ impl Provider {
         }
     }
 
-    /// Room for the driver's answer to a new protection domain. mlx5 fails without it, and tells a
-    /// number that nothing here needs.
-    pub(crate) fn domain_answer(self) -> Vec<u8> {
+    /// Bytes of the driver's answer to making a protection domain: mlx5 insists on telling the device's
+    /// number, which nothing asks for.
+    pub(crate) fn pd_answer_length(self) -> usize {
         match self {
-            Self::Rxe | Self::Siw => Vec::new(),
-            Self::Mlx5 => vec![0; size_of::<mlx5_abi::AllocPdResp>()],
+            Self::Rxe | Self::Siw => 0,
+            Self::Mlx5 => size_of::<mlx5_abi::AllocPdResp>(),
         }
     }
 

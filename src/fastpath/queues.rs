@@ -59,7 +59,10 @@ impl SendQueue {
         match self {
             Self::Rxe(queue) => queue.ring_doorbell(),
             Self::Siw(queue) => queue.ring_doorbell(),
-            Self::Mlx5(queue) => queue.ring_doorbell(),
+            Self::Mlx5(queue) => {
+                queue.ring_doorbell();
+                Ok(())
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use super::provider::Provider;
 use super::queues::{CompletionQueue, RecvQueue, SendQueue};
 use super::request::Handle;
 use super::{QpType, mlx5, rxe, siw};
-use crate::device::Context;
+use crate::device::{Context, Kept};
 use crate::error::{Error, ErrorKind, Result};
 use crate::qp_table::QueuePairMemory;
 
@@ -85,6 +85,14 @@ impl QpSetup {
         }
     }
 
+    /// The memory that the device uses for as long as the object is there.
+    pub(crate) fn kept(&self) -> Vec<Kept> {
+        match self {
+            Self::Rxe(..) | Self::Siw(..) => Vec::new(),
+            Self::Mlx5(setup) => setup.kept(),
+        }
+    }
+
     /// What goes to the driver, and room for its answer.
     pub(crate) fn parts(&mut self) -> (&[u8], &mut [u8]) {
         match self {
@@ -132,6 +140,14 @@ impl CqSetup {
         match self {
             Self::Rxe(entries, _) | Self::Siw(entries, _) => *entries,
             Self::Mlx5(setup) => setup.entries(),
+        }
+    }
+
+    /// The memory that the device uses for as long as the object is there.
+    pub(crate) fn kept(&self) -> Vec<Kept> {
+        match self {
+            Self::Rxe(..) | Self::Siw(..) => Vec::new(),
+            Self::Mlx5(setup) => setup.kept(),
         }
     }
 
@@ -192,6 +208,14 @@ impl SrqSetup {
                 max_wr: setup.max_wr(),
                 max_sge: setup.max_sge(),
             },
+        }
+    }
+
+    /// The memory that the device uses for as long as the object is there.
+    pub(crate) fn kept(&self) -> Vec<Kept> {
+        match self {
+            Self::Rxe(..) | Self::Siw(..) => Vec::new(),
+            Self::Mlx5(setup) => setup.kept(),
         }
     }
 

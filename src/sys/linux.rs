@@ -25,6 +25,33 @@ use super::{
 
 use doorbell::Doorbell;
 
+impl WriteCommand<'_> {
+    /// Puts in the addresses of the response and of further input.
+    pub(super) fn fill_in(&mut self) {
+        if let Some((offset, buffer)) = &mut self.response {
+            put_address(self.request, *offset, buffer.as_mut_ptr() as u64);
+        }
+        if let Some((offset, buffer)) = self.indirect {
+            put_address(self.request, offset, buffer.as_ptr() as u64);
+        }
+    }
+
+    /// Takes over the descriptor that the command made, if it makes one.
+    ///
+    /// # Safety
+    ///
+    /// The command must have been carried out, once.
+    pub(super) unsafe fn adopt(self) -> io::Result<()> {
+        if let (Some((offset, fd)), Some((_, answer))) = (self.new_fd, self.response) {
+            let (number, _) = u32::read_from_prefix(&answer[offset..])
+                .map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+            // SAFETY: the kernel has just made this descriptor for us and told nobody else.
+            *fd = Some(unsafe { adopt_fd(number.into()) }?);
+        }
+        Ok(())
+    }
+}
+
 /// Calls into the running kernel.
 #[derive(Debug)]
 pub(crate) struct Linux;
@@ -45,31 +72,15 @@ impl Kernel for Linux {
         Ok((stat.st_mode & libc::S_IFMT == libc::S_IFCHR).then_some(stat.st_rdev))
     }
 
-    fn write_command(&self, fd: BorrowedFd<'_>, command: WriteCommand<'_>) -> io::Result<()> {
-        let WriteCommand {
-            request,
-            mut response,
-            indirect,
-            new_fd,
-        } = command;
-        if let Some((offset, buffer)) = &mut response {
-            put_address(request, *offset, buffer.as_mut_ptr() as u64);
-        }
-        if let Some((offset, buffer)) = indirect {
-            put_address(request, offset, buffer.as_ptr() as u64);
-        }
-        let written = nix::unistd::write(fd, request).map_err(with_any_errno)?;
-        if written != request.len() {
+    fn write_command(&self, fd: BorrowedFd<'_>, mut command: WriteCommand<'_>) -> io::Result<()> {
+        command.fill_in();
+        let written = nix::unistd::write(fd, command.request).map_err(with_any_errno)?;
+        if written != command.request.len() {
             // The command was not carried out, whatever the count says.
             return Err(io::Error::from_raw_os_error(libc::ENODATA));
         }
-        if let (Some((offset, fd)), Some((_, answer))) = (new_fd, response) {
-            let (number, _) = u32::read_from_prefix(&answer[offset..])
-                .map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
-            // SAFETY: the kernel has just made this descriptor for us and told nobody else.
-            *fd = Some(unsafe { adopt_fd(number.into()) }?);
-        }
-        Ok(())
+        // SAFETY: the kernel has carried the command out just now.
+        unsafe { command.adopt() }
     }
 
     fn doorbell(
@@ -330,13 +341,13 @@ pub(super) fn each_netlink_message(
 
 /// A command in the layout of the ioctl: a header with its attributes right behind.
 #[repr(C)]
-struct IoctlPacket {
+pub(super) struct IoctlPacket {
     header: ioctl::Header,
     attrs: [ioctl::Attr; MAX_ATTRS],
 }
 
 impl IoctlPacket {
-    fn encode(command: &mut IoctlCommand<'_, '_>) -> Self {
+    pub(super) fn encode(command: &mut IoctlCommand<'_, '_>) -> Self {
         assert!(
             command.attrs.len() <= MAX_ATTRS,
             "MAX_ATTRS covers every command of the crate"
@@ -360,7 +371,7 @@ impl IoctlPacket {
     }
 
     /// Takes the new objects out of the attributes after a successful call.
-    fn decode(&self, attrs: &mut [Attr<'_>]) -> io::Result<()> {
+    pub(super) fn decode(&self, attrs: &mut [Attr<'_>]) -> io::Result<()> {
         for (encoded, attr) in self.attrs.iter().zip(attrs) {
             match &mut attr.value {
                 Value::NewHandle(handle) => **handle = encoded.data as u32,

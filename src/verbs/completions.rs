@@ -45,6 +45,9 @@ impl Iterator for Completions<'_> {
     fn next(&mut self) -> Option<Completion> {
         match &mut self.queue {
             Some(CompletionQueue::Rxe(queue)) => queue.next_before(self.end),
+            Some(CompletionQueue::Mlx5(queue)) if !is_inherited(self.generation) => {
+                queue.next_before(self.end)
+            }
             _ => self.next_elsewhere(),
         }
     }

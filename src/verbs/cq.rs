@@ -109,12 +109,13 @@ impl<'a> CqBuilder<'a> {
         };
         create(context, channel, vector, token, &mut answer)
             .map_err(|error| Error::from_os(operation, &error))?;
-        let object = Arc::new(KernelObject::new(
+        let object = KernelObject::new(
             ObjectKind::CompletionQueue,
             context,
             answer.handle,
             Vec::new(),
-        ));
+        );
+        let object = Arc::new(object.keeping(answer.driver.kept()));
         let queue = answer.driver.queue(context)?;
         let member = channel.map(|channel| channel.join(token, queue.events()));
         Ok(Cq {
@@ -205,6 +206,7 @@ impl Cq {
             // The completions are the parent's.
             _ if is_inherited(self.generation) => &[],
             CompletionQueue::Rxe(queue) => queue.poll(entries),
+            CompletionQueue::Mlx5(queue) => queue.poll(entries),
             _ => self.poll_elsewhere(entries),
         }
     }

@@ -67,7 +67,7 @@ impl PartialEq for Pd {
 impl Eq for Pd {}
 
 fn alloc(context: &Context) -> Result<u32> {
-    let mut answer = Provider::of(context)?.domain_answer();
+    let mut answer = vec![0; Provider::of(context)?.pd_answer_length()];
     let driver = DriverPart::Exchange {
         request: &[],
         response: &mut answer,

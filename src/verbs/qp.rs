@@ -64,7 +64,8 @@ impl Qp {
             context,
             answer.handle,
             handles.parents(pd),
-        );
+        )
+        .keeping(answer.driver.kept());
         let made = answer.driver.queues(&QpMade {
             context,
             handle: answer.handle,

@@ -120,6 +120,7 @@ impl SendHalf {
     pub(super) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         match &mut self.queue {
             Some(SendQueue::Rxe(queue)) => queue.push(request),
+            Some(SendQueue::Mlx5(queue)) => queue.push(request),
             // The copy is for the call's sake: the request itself stays in registers.
             _ => self.push_elsewhere(&{ *request }),
         }
@@ -151,6 +152,10 @@ impl SendHalf {
         }
         match &mut self.queue {
             Some(SendQueue::Rxe(queue)) => queue.ring_doorbell(),
+            Some(SendQueue::Mlx5(queue)) => {
+                queue.ring_doorbell();
+                Ok(())
+            }
             _ => self.start_elsewhere(),
         }
     }
@@ -168,6 +173,7 @@ impl SendHalf {
     pub(super) fn discard(&mut self) {
         match &mut self.queue {
             Some(SendQueue::Rxe(queue)) => queue.discard(),
+            Some(SendQueue::Mlx5(queue)) => queue.discard(),
             _ => self.discard_elsewhere(),
         }
     }

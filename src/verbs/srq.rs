@@ -130,7 +130,8 @@ impl Srq {
             parents.extend([xrcd.object(), cq.object()].map(Arc::clone));
         }
         let kind = ObjectKind::SharedReceiveQueue;
-        let object = Arc::new(KernelObject::new(kind, context, answer.handle, parents));
+        let object = KernelObject::new(kind, context, answer.handle, parents);
+        let object = Arc::new(object.keeping(answer.driver.kept()));
         // Some drivers decide on the sizes themselves, the others say them in the answer.
         let queue = answer.driver.queue(context, answer.max_sge)?;
         Ok(Self {

@@ -75,8 +75,17 @@ impl CompletionQueue {
     }
 
     /// Takes out as many completions as there are, up to the length of `entries`, and returns them.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
+        match self.ring.get(self.next) {
+            None => &[],
+            Some(_) => self.poll_some(entries),
+        }
+    }
+
+    /// As `poll`, where there is something.
+    #[inline(never)]
+    fn poll_some<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
         let mut taken = 0;
         while let Some(entry) = entries.get_mut(taken) {
             match self.take(&mut entry.0) {

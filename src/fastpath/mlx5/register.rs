@@ -73,7 +73,7 @@ impl Register {
         let offset = BF_OFFSET.checked_add((number as usize).checked_mul(size)?)?;
         let end = offset.checked_add(size.max(8))?;
         let is_inside = end <= UAR_SIZE && uar.checked_add(end)? <= page.length();
-        let is_sound = half % 64 == 0 && (half == 0 || half.is_power_of_two());
+        let is_sound = half.is_multiple_of(64) && (half == 0 || half.is_power_of_two());
         if !is_inside || !is_sound {
             return None;
         }
@@ -132,10 +132,8 @@ impl Register {
     /// The doorbell record is on its way before the register is touched.
     #[inline(always)]
     fn begin(&self) -> Option<MutexGuard<'_, ()>> {
-        let guard = match &self.shared {
-            None => None,
-            Some(lock) => Some(lock.lock().unwrap_or_else(PoisonError::into_inner)),
-        };
+        let lock = self.shared.as_ref();
+        let guard = lock.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
         doorbell::flush();
         guard
     }

@@ -97,7 +97,7 @@ impl SendQueue {
     }
 
     /// Builds a request in the queue, without telling the device.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         if self.sends.resets() != self.resets {
             self.restart();
@@ -212,22 +212,21 @@ impl SendQueue {
     }
 
     /// Forgets the requests that were pushed since the last doorbell.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn discard(&mut self) {
         self.pushed = self.rung;
     }
 
     /// Tells the device of the pushed requests, if there are any.
-    #[inline]
-    pub(crate) fn ring_doorbell(&mut self) -> Result<(), PostError> {
+    #[inline(always)]
+    pub(crate) fn ring_doorbell(&mut self) {
         let count = self.pushed.number.wrapping_sub(self.rung.number);
         if count == 0 {
-            return Ok(());
+            return;
         }
         if self.sends.resets() != self.resets {
             // They were pushed before the reset, which forgot them.
-            self.restart();
-            return Ok(());
+            return self.restart();
         }
         self.rung = self.pushed;
         // The requests before their count.
@@ -252,7 +251,6 @@ impl SendQueue {
             let head = unsafe { self.sends.memory.at(block).cast::<u64>().read() };
             register.ring(head);
         }
-        Ok(())
     }
 
     /// Begins anew after the queue pair was reset.

@@ -23,7 +23,7 @@ use super::registers::Lease;
 use super::send_queue::SendQueue;
 use super::shared_recv_queue::SharedRecvQueue;
 use super::sizes::{BLOCK, RecvSize, SendSize, SharedSize};
-use crate::device::{Context, DriverPart};
+use crate::device::{Context, DriverPart, Kept};
 use crate::error::{Error, Result};
 use crate::fastpath::provider::bad_queue;
 use crate::fastpath::setup::{QpMade, QpQueues, QpWish};
@@ -36,7 +36,7 @@ use crate::sys::Memory;
 pub(crate) struct CqSetup {
     card: Arc<Card>,
     ring: Arc<CqRing>,
-    record: Record,
+    directory: Arc<Directory>,
     request: CreateCq,
     answer: CreateCqResp,
 }
@@ -45,11 +45,12 @@ impl CqSetup {
     pub(crate) fn new(context: &Context, entries: u32) -> Result<Self> {
         let card = Card::of(context)?;
         let ring = new_ring("create_cq", context, &card, entries)?;
-        let record = card.record(context)?;
+        let (record, has_user_index) = (card.record(context)?, card.grant.has_user_index);
+        let directory = Directory::new(Arc::clone(&ring), record, has_user_index);
         let page = card.registers.page_of_completion_queues();
         let mut request = CreateCq {
             buf_addr: ring.address(),
-            db_addr: record.address(),
+            db_addr: directory.record().address(),
             cqe_size: ring.bytes_per_entry(),
             ..Default::default()
         };
@@ -60,7 +61,7 @@ impl CqSetup {
         Ok(Self {
             card,
             ring,
-            record,
+            directory: Arc::new(directory),
             request,
             answer: CreateCqResp::default(),
         })
@@ -71,16 +72,19 @@ impl CqSetup {
         self.ring.count() - 1
     }
 
+    /// The directory has the entries, also when they are others later, and the record.
+    pub(crate) fn kept(&self) -> Vec<Kept> {
+        vec![self.directory.clone()]
+    }
+
     pub(crate) fn parts(&mut self) -> (&[u8], &mut [u8]) {
         (self.request.as_bytes(), self.answer.as_mut_bytes())
     }
 
     pub(crate) fn queue(self) -> CompletionQueue {
-        let has_user_index = self.card.grant.has_user_index;
-        let directory = Directory::new(Arc::clone(&self.ring), self.record, has_user_index);
         CompletionQueue::new(
             self.ring,
-            Arc::new(directory),
+            self.directory,
             self.answer.cqn,
             self.card.registers.arm().clone(),
             Arc::new(AtomicU32::new(0)),
@@ -160,7 +164,7 @@ impl CqResize {
 pub(crate) struct SrqSetup {
     memory: Arc<Memory>,
     size: SharedSize,
-    record: Record,
+    record: Arc<Record>,
     request: CreateSrq,
     answer: CreateSrqResp,
 }
@@ -170,7 +174,7 @@ impl SrqSetup {
         let card = Card::of(context)?;
         let size = SharedSize::new(max_wr, max_sge, &card.grant)?;
         let memory = pages(context.kernel(), size.bytes())?;
-        let record = card.record(context)?;
+        let record = Arc::new(card.record(context)?);
         let request = CreateSrq {
             buf_addr: memory.address().as_ptr() as u64,
             db_addr: record.address(),
@@ -195,6 +199,11 @@ impl SrqSetup {
         self.size.max_segments
     }
 
+    /// The queue and its record.
+    pub(crate) fn kept(&self) -> Vec<Kept> {
+        vec![self.memory.clone(), self.record.clone()]
+    }
+
     pub(crate) fn parts(&mut self) -> (&[u8], &mut [u8]) {
         (self.request.as_bytes(), self.answer.as_mut_bytes())
     }
@@ -202,7 +211,7 @@ impl SrqSetup {
     pub(crate) fn queue(self) -> SharedRecvQueue {
         let memory = QueueMemory::new(&self.memory, 0, self.size.places, self.size.shift);
         let receives = Arc::new(SharedReceives::new(memory));
-        SharedRecvQueue::new(receives, Arc::new(self.record), self.size)
+        SharedRecvQueue::new(receives, self.record, self.size)
     }
 }
 
@@ -297,6 +306,11 @@ impl QpSetup {
     /// What the kernel is told of the sizes.
     pub(crate) fn cap(&self) -> QpCap {
         self.cap
+    }
+
+    /// The queues and their record.
+    pub(crate) fn kept(&self) -> Vec<Kept> {
+        vec![self.memory.clone(), self.record.clone()]
     }
 
     pub(crate) fn parts(&mut self) -> (&[u8], &mut [u8]) {

@@ -61,6 +61,12 @@ impl Call {
         Some(Self::Cm(command, id_at.and_then(|at| word(body, at))))
     }
 
+    /// A command that is written to a card's file.
+    pub(super) fn of_verbs_write(command: &WriteCommand<'_>) -> Self {
+        let number = word(command.request, 0).unwrap_or(0);
+        Self::Write(uverbs::Command(number & 0xffff), None)
+    }
+
     pub(super) fn of_ioctl(command: &IoctlCommand<'_, '_>) -> Self {
         let (object, method) = (command.object, command.method);
         let attrs = Inputs(command.attrs);

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::process;
+use std::sync::Arc;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use rdmacm_kernel_abi::ucma;
@@ -28,6 +29,11 @@ pub(super) enum Kind {
     Cm(VecDeque<QueuedEvent>),
     /// A device, with its index, and whether its context was made.
     Uverbs { device: u32, has_context: bool },
+    /// A device that is a card of its own, with its index.
+    Card {
+        device: u32,
+        file: Arc<rdmacm_mlx5_device::File>,
+    },
     /// A completion channel, with the tokens that wait.
     Completions(VecDeque<u64>),
     /// Asynchronous events of a device's file, those that wait.

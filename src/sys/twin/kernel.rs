@@ -11,8 +11,8 @@ use nix::poll::PollFd;
 
 use super::{Call, Twin};
 use crate::sys::{
-    DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, LocalService, MapFor, Question, Value,
-    WriteCommand,
+    DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, Linux, LocalService, MapFor, Question,
+    Value, WriteCommand,
 };
 
 /// The twin's doorbell.
@@ -44,6 +44,9 @@ impl Kernel for Twin {
     }
 
     fn write_command(&self, fd: BorrowedFd<'_>, mut command: WriteCommand<'_>) -> io::Result<()> {
+        if let Some(file) = self.card_file(fd) {
+            return self.card_write(&file, command);
+        }
         let call = Call::of_write(&command).ok_or_else(|| {
             io::Error::other("the twin does not know the command that was written")
         })?;
@@ -90,6 +93,9 @@ impl Kernel for Twin {
         fd: BorrowedFd<'_>,
         mut command: IoctlCommand<'_, '_>,
     ) -> io::Result<()> {
+        if let Some(file) = self.card_file(fd) {
+            return self.card_ioctl(&file, command);
+        }
         let call = Call::of_ioctl(&command);
         self.enter(&call, |world| {
             let file = world.files.find(fd)?;
@@ -104,10 +110,18 @@ impl Kernel for Twin {
     }
 
     fn read(&self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.is_of_card(fd) {
+            self.enter(&Call::Read, |_| Ok(()))?;
+            return Linux.read(fd, buffer);
+        }
         self.enter(&Call::Read, |world| world.read_record(fd, buffer))
     }
 
     fn set_nonblocking(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        if self.is_of_card(fd) {
+            self.enter(&Call::SetNonblocking, |_| Ok(()))?;
+            return Linux.set_nonblocking(fd);
+        }
         self.enter(&Call::SetNonblocking, |world| {
             let file = world.files.find(fd)?;
             world.files.set_nonblocking(file);
@@ -128,6 +142,10 @@ impl Kernel for Twin {
         offset: u64,
         _purpose: MapFor,
     ) -> io::Result<NonNull<u8>> {
+        if let Some(file) = self.card_file(fd) {
+            self.enter(&Call::MapDevice, |_| Ok(()))?;
+            return file.map(length, offset);
+        }
         self.enter(&Call::MapDevice, |world| {
             let file = world.files.find(fd)?;
             world.memory.map(file, length, offset)
@@ -140,8 +158,14 @@ impl Kernel for Twin {
 
     unsafe fn unmap(&self, address: NonNull<u8>, length: usize) {
         // This cannot be refused.
+        let card = self.world().card.clone();
+        let is_of_card =
+            card.is_some_and(|card| card.note_unmap(address.as_ptr() as u64, length as u64));
         let mut world = self.world();
         world.calls.push(Call::Unmap);
+        if is_of_card {
+            return;
+        }
         let unmapped = world.memory.unmap(address, length);
         if unmapped.is_none() {
             world.violation("memory was unmapped that is not mapped");

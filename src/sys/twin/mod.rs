@@ -14,6 +14,7 @@ mod address;
 mod async_events;
 mod attrs;
 mod call;
+mod card;
 mod cm;
 mod datagrams;
 mod discovery;
@@ -48,6 +49,8 @@ use std::thread;
 
 use rdmacm_kernel_abi::rxe::{MmapInfo, QueueHeader};
 use rdmacm_kernel_abi::ucma::{ConnParam, EventResp, EventType, IbUserServiceRec};
+use rdmacm_kernel_abi::uverbs::DriverId;
+use rdmacm_mlx5_device::Card;
 use zerocopy::IntoBytes;
 
 pub(crate) use address::{SILENT, WITHOUT_RDMA};
@@ -76,6 +79,8 @@ pub(crate) struct Twin(Mutex<World>);
 #[derive(Debug)]
 struct World {
     calls: Vec<Call>,
+    /// The card, where there is one.
+    card: Option<Card>,
     script: script::Script,
     devices: Vec<TwinDevice>,
     has_cm_node: bool,
@@ -129,6 +134,7 @@ impl Twin {
             calls: Vec::new(),
             script: Default::default(),
             devices,
+            card: None,
             has_cm_node: true,
             has_sysfs_entry_of_cm: true,
             files: Files::default(),
@@ -439,6 +445,10 @@ impl Twin {
     pub(crate) fn assert_nothing_left(&self) {
         assert_eq!(self.census(), Census::default());
         assert_eq!(self.world().violations, Vec::<String>::new());
+        let card = self.world().card.clone();
+        if let Some(card) = card {
+            assert_eq!(card.violations(), Vec::<String>::new());
+        }
     }
 
     /// Notes a call and carries it out, unless the script refuses it.
@@ -477,6 +487,10 @@ impl World {
             match self.files.kind(file) {
                 Kind::Cm(_) => self.close_cm(file),
                 Kind::Uverbs { .. } => self.close_uverbs(file),
+                // The card closes the file when it is dropped.
+                Kind::Card { .. } => {
+                    *self.files.kind_mut(file) = Kind::Completions(Default::default())
+                }
                 Kind::Completions(_) | Kind::AsyncEvents { .. } => {}
             }
         }
@@ -496,9 +510,15 @@ impl World {
                 |device: &&TwinDevice| device.has_node && device.node().as_deref() == Some(path);
             let mut present = self.devices.iter().filter(|device| !device.is_gone);
             let device = present.find(is_it).ok_or(libc::ENOENT)?;
-            Kind::Uverbs {
-                device: device.index,
-                has_context: false,
+            match &self.card {
+                Some(card) if device.driver == DriverId::MLX5 => Kind::Card {
+                    device: device.index,
+                    file: Arc::new(card.open()),
+                },
+                _ => Kind::Uverbs {
+                    device: device.index,
+                    has_context: false,
+                },
             }
         };
         self.open_file(kind).map(|(_, fd)| fd)
@@ -508,14 +528,15 @@ impl World {
         let file = self.files.find(fd)?;
         Ok(match self.files.kind(file) {
             Kind::Cm(_) => Some(libc::makedev(10, 124)),
-            Kind::Uverbs { .. } => self.device_of(file)?.device_number(),
+            Kind::Uverbs { .. } | Kind::Card { .. } => self.device_of(file)?.device_number(),
             Kind::Completions(_) | Kind::AsyncEvents { .. } => None,
         })
     }
 
     /// The device that a file is open on, removed or not.
     fn device_of(&self, file: FileId) -> Outcome<TwinDevice> {
-        let Kind::Uverbs { device, .. } = self.files.kind(file) else {
+        let (Kind::Uverbs { device, .. } | Kind::Card { device, .. }) = self.files.kind(file)
+        else {
             return Err(libc::ENOTTY);
         };
         let mut devices = self.devices.iter();

@@ -1,6 +1,7 @@
 //! Verbs on the scripted kernel.
 
 mod async_events;
+mod card;
 mod datagrams;
 mod depths;
 mod lifetimes;
