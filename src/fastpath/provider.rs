@@ -68,6 +68,12 @@ impl Provider {
         }
     }
 
+    /// Whether the kernel is told the sizes that were asked for also of queues that a queue pair does
+    /// not have. It takes no notice of them, but the C provider does it.
+    pub(crate) fn is_told_all_sizes(self) -> bool {
+        self == Self::Mlx5
+    }
+
     /// The fewest requests that the queue of a queue pair which can send is made for.
     pub(crate) fn least_sends(self) -> u32 {
         match self {

@@ -161,7 +161,9 @@ impl Kernel for Replay {
         if state.ignores_destroys && is_written_destroy(command.request) {
             return Ok(());
         }
-        let recorded = state.next("a written command", |next| next["via"] == "write")?;
+        let number = CmdHeader::read_from_prefix(command.request).map(|(header, _)| header.command);
+        let what = format!("the written command {number:?}");
+        let recorded = state.next(&what, |next| next["via"] == "write")?;
         let mut none = [];
         let (address_at, room) = command.response.unwrap_or((0, &mut none));
         let Some(sent) = Written::parse(command.request, room.len(), &recorded) else {

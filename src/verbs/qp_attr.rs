@@ -229,8 +229,11 @@ impl<'a> QpAttr<'a> {
     }
 
     /// What a driver that makes the queues itself has to know.
-    pub(super) fn wish(&self, qp_type: QpType) -> QpWish<'_> {
-        let sizes = self.sizes(qp_type);
+    pub(super) fn wish(&self, qp_type: QpType, provider: Provider) -> QpWish<'_> {
+        let sizes = match provider.is_told_all_sizes() {
+            true => self.cap,
+            false => self.sizes(qp_type),
+        };
         QpWish {
             qp_type,
             cap: QpCap {
