@@ -34,6 +34,17 @@ impl CqResize {
         }
     }
 
+    /// Whether the queue would be another. Where it would not, mlx5's kernel does nothing and leaves
+    /// the queue in its old memory.
+    pub(crate) fn changes(&self, queue: &CompletionQueue) -> bool {
+        match (self, queue) {
+            (Self::Mlx5(resize), CompletionQueue::Mlx5(queue)) => {
+                resize.entries() + 1 != queue.depth()
+            }
+            _ => true,
+        }
+    }
+
     /// How many entries the kernel is asked for.
     pub(crate) fn entries(&self) -> u32 {
         match self {

@@ -31,6 +31,9 @@ impl Cq {
             let text = format!("{entries} entries asked for; the queue holds {held} completions");
             return Err(Error::invalid(operation, text));
         }
+        if !driver.changes(&self.queue) {
+            return Ok(());
+        }
         // In a forked child the places are the parent's to give back.
         let refused = |error| Error::from_os(operation, &error);
         context.check_own().map_err(refused)?;

@@ -20,6 +20,8 @@ pub struct Config {
     pub address: Ipv4Addr,
     /// The first violation ends the process, with its text on stderr.
     pub aborts: bool,
+    /// Each request that is executed is told on stderr, with how it ended.
+    pub traces: bool,
 }
 
 impl Default for Config {
@@ -32,13 +34,14 @@ impl Default for Config {
             is_infiniband: false,
             address: Ipv4Addr::new(10, 9, 0, 1),
             aborts: false,
+            traces: false,
         }
     }
 }
 
 impl Config {
     /// Reads a list of words that are separated by commas: `static_uars`, `write_abi`, `no_bf`,
-    /// `cqe_v0`, `ib_link`, `abort`; and `default`, `no_scatter`, `cqe128`, `events`, `srq`, which
+    /// `cqe_v0`, `ib_link`, `abort`, `trace`; and `default`, `no_scatter`, `cqe128`, `events`, `srq`, which
     /// are the program's business and change nothing here.
     ///
     /// # Errors
@@ -57,6 +60,7 @@ impl Config {
                 "cqe_v0" => config.cqe_version = 0,
                 "ib_link" => config.is_infiniband = true,
                 "abort" => config.aborts = true,
+                "trace" => config.traces = true,
                 unknown => return Err(unknown.to_owned()),
             }
         }

@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 pub use config::Config;
+use rdmacm_kernel_abi::uverbs::GidType;
 
 use world::World;
 
@@ -84,6 +85,15 @@ impl Card {
         self.0.enter().config.clone()
     }
 
+    /// The GIDs of the port, with what sysfs calls their types.
+    pub fn gids(&self) -> Vec<([u8; 16], &'static str)> {
+        let name = |(gid, kind)| match kind {
+            GidType::ROCE_V2 => (gid, "RoCE v2"),
+            _ => (gid, "IB/RoCE v1"),
+        };
+        self.0.enter().gids().into_iter().map(name).collect()
+    }
+
     /// What the program did that no real card or kernel would forgive, in order.
     pub fn violations(&self) -> Vec<String> {
         let mut world = self.0.enter();
@@ -94,7 +104,8 @@ impl Card {
     /// The program is about to unmap memory. True where it is a doorbell page of [`File::map`],
     /// which goes back to the card and must not be unmapped.
     pub fn note_unmap(&self, address: u64, length: u64) -> bool {
-        self.0.enter().note_unmap(address, length)
+        let is_over = violation::IS_ABORTING.load(Ordering::Acquire);
+        !is_over && self.0.enter().note_unmap(address, length)
     }
 }
 

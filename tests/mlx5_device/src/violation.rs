@@ -1,5 +1,11 @@
 //! What no real card or kernel would forgive.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The process is about to end. What is unmapped from now on interests nobody, and comes from the
+/// thread that holds the lock.
+pub(crate) static IS_ABORTING: AtomicBool = AtomicBool::new(false);
+
 /// The violations so far.
 #[derive(Debug, Default)]
 pub(crate) struct Violations {
@@ -20,7 +26,10 @@ impl Violations {
 
     pub(crate) fn add(&mut self, text: String) {
         if self.aborts {
-            eprintln!("mlx5 device: VIOLATION: {text}");
+            IS_ABORTING.store(true, Ordering::Release);
+            // Of use where it is a command that is wrong.
+            let place = std::backtrace::Backtrace::force_capture();
+            eprintln!("mlx5 device: VIOLATION: {text}\n{place}");
             std::process::abort();
         }
         if self.texts.len() < MOST {

@@ -85,6 +85,9 @@ impl World {
                 }
             };
             let ending = self.execute(number, &request);
+            if self.config.traces {
+                eprintln!("mlx5 device: {number:#x}: {request:x?}: {ending:x?}");
+            }
             if !self.finish(number, &request, ending) {
                 return false;
             }

@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 
 use super::request::{Request, segment};
 use super::send::Ending;
-use crate::world::{Bound, KeyKind, World};
+use crate::world::{Bound, Key, KeyKind, World};
 
 /// What stands for no queue pair.
 const ANY: u32 = 0xff_ffff;
@@ -114,9 +114,11 @@ impl World {
         true
     }
 
-    fn window(&mut self, pd: u32, key: u32) -> Option<&mut crate::world::Key> {
+    /// The key that changes. Its low byte is not looked at: the C library names a window by the one
+    /// that it had before it was invalidated, which put another there.
+    fn window(&mut self, pd: u32, key: u32) -> Option<&mut Key> {
         let found = self.keys.get_mut(&(key >> 8))?;
-        (u32::from(found.tag) == key & 0xff && found.pd == pd).then_some(found)
+        (found.pd == pd).then_some(found)
     }
 }
 
