@@ -116,7 +116,10 @@ impl Request {
 
     /// The places that it uses in the memory of its own side, and of its peer.
     pub fn places(&self) -> [Vec<Place>; 2] {
-        let there = |target: &Target| vec![target.at..target.at + self.length];
+        let there = |target: &Target| -> Vec<Place> {
+            let place = target.at..target.at + self.length;
+            Vec::from([place])
+        };
         match &self.action {
             Action::Send { data, .. } => [data.places(), Vec::new()],
             Action::Write { to, data, .. } => [data.places(), there(to)],
