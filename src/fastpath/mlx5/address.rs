@@ -41,33 +41,18 @@ impl AhSetup {
                  not; this crate needs 6.1 or newer",
             ));
         }
-        let mut vector = WqeAv {
-            dqp_dct: EXTENDED_UD_AV.into(),
-            ..Default::default()
-        };
-        let rate = rate(attr.static_rate) << 4;
-        if is_ethernet {
-            vector.stat_rate_sl = rate | (attr.sl & 7) << 1;
-            let entry = context.gid(attr.port_num, u32::from(attr.grh.sgid_index))?;
-            if entry.is_some_and(|entry| entry.kind == GidType::RoceV2) {
-                vector.rlid = source_port(attr.grh.flow_label).into();
+        let network = match is_ethernet {
+            false => Network::InfiniBand,
+            true => {
+                let entry = context.gid(attr.port_num, u32::from(attr.grh.sgid_index))?;
+                match entry.is_some_and(|entry| entry.kind == GidType::RoceV2) {
+                    false => Network::RoceV1,
+                    true => Network::RoceV2,
+                }
             }
-        } else {
-            vector.stat_rate_sl = rate | attr.sl & 0xf;
-            vector.fl_mlid = attr.src_path_bits & 0x7f;
-            vector.rlid = attr.dlid.into();
-        }
-        if attr.is_global != 0 {
-            let grh = attr.grh;
-            let route = if is_ethernet { 0 } else { HAS_GLOBAL_ROUTE };
-            let gid = u32::from(grh.sgid_index) << 20;
-            vector.grh_gid_fl = (route | gid | grh.flow_label & 0xf_ffff).into();
-            vector.tclass = grh.traffic_class;
-            vector.hop_limit = grh.hop_limit;
-            vector.rgid = grh.dgid;
-        }
+        };
         Ok(Self {
-            vector,
+            vector: vector(attr, network),
             is_ethernet,
             answer: CreateAhResp::default(),
         })
@@ -89,6 +74,48 @@ impl AhSetup {
         }
         vector
     }
+}
+
+/// What a packet travels in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Network {
+    InfiniBand,
+    /// Ethernet frames.
+    RoceV1,
+    /// UDP.
+    RoceV2,
+}
+
+/// What of a path goes into each request, but for the MAC address of the next hop.
+pub(super) fn vector(attr: &AhAttr, network: Network) -> WqeAv {
+    let mut vector = WqeAv {
+        dqp_dct: EXTENDED_UD_AV.into(),
+        ..Default::default()
+    };
+    let rate = rate(attr.static_rate) << 4;
+    if network == Network::InfiniBand {
+        vector.stat_rate_sl = rate | attr.sl & 0xf;
+        vector.fl_mlid = attr.src_path_bits & 0x7f;
+        vector.rlid = attr.dlid.into();
+    } else {
+        vector.stat_rate_sl = rate | (attr.sl & 7) << 1;
+    }
+    if network == Network::RoceV2 {
+        vector.rlid = source_port(attr.grh.flow_label).into();
+    }
+    if attr.is_global != 0 {
+        let grh = attr.grh;
+        let route = match network {
+            Network::InfiniBand => HAS_GLOBAL_ROUTE,
+            Network::RoceV1 | Network::RoceV2 => 0,
+        };
+        let gid = u32::from(grh.sgid_index) << 20;
+        vector.grh_gid_fl = (route | gid | grh.flow_label & 0xf_ffff).into();
+        vector.tclass = grh.traffic_class;
+        vector.hop_limit = grh.hop_limit;
+        vector.rgid = grh.dgid;
+    }
+    vector
 }
 
 /// The UDP source port of RoCE version 2, by which the ways of the network are shared out: folded out

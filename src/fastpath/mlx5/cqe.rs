@@ -169,6 +169,10 @@ pub(super) fn responder(entry: Entry, pair: &QueuePair, regions: &Regions, wc: &
     if entry.op_own & (INLINE_SCATTER_32 | INLINE_SCATTER_64) != 0 {
         let counter = wqe_counter(entry);
         wc.status = scatter::to_receive(entry, counter, &pair.incoming, byte_len, regions).0;
+        if wc.status != WcStatus::SUCCESS.0 {
+            // What failed tells no more.
+            wc.wc_flags = 0;
+        }
     }
     if let Incoming::Shared(receives) = &pair.incoming {
         receives.give_back(wqe_counter(entry));

@@ -28,6 +28,8 @@ mod send_queue;
 mod setup;
 mod shared_recv_queue;
 mod sizes;
+#[cfg(test)]
+mod tests;
 mod umr;
 mod wqe;
 

@@ -55,7 +55,6 @@ impl RecvQueue {
         if self.receives.resets() != self.resets {
             self.restart();
         }
-        check_segments(segments, self.size.max_segments)?;
         if self.pushed.wrapping_sub(self.done) >= self.size.depth {
             self.done = self.receives.done();
             if self.pushed.wrapping_sub(self.done) >= self.size.depth {
@@ -64,6 +63,7 @@ impl RecvQueue {
                 });
             }
         }
+        check_segments(segments, self.size.max_segments)?;
         let to = self.receives.memory.at(self.pushed).cast();
         // SAFETY: the element has room for so many segments as `max_segments`, and is nobody's: its
         // receive is done.

@@ -126,6 +126,15 @@ impl Registers {
 }
 
 impl Lease {
+    /// A register that is in no pool.
+    #[cfg(test)]
+    pub(super) fn of(register: Arc<Register>) -> Self {
+        Self {
+            register,
+            home: None,
+        }
+    }
+
     pub(super) fn register(&self) -> &Arc<Register> {
         &self.register
     }

@@ -175,6 +175,7 @@ pub(super) fn to_receive(
         // SAFETY: a place has so many segments behind its link.
         unsafe { first.add(link).cast::<DataSeg>().add(number).read() }
     });
+    let list = list.take_while(|segment| segment.lkey.get() != INVALID_LKEY);
     copy(entry, list, length, regions)
 }
 
@@ -195,7 +196,7 @@ fn copy(
     }
     let mut bytes = &data[..length as usize];
     for segment in list {
-        if bytes.is_empty() || segment.lkey.get() == INVALID_LKEY {
+        if bytes.is_empty() {
             break;
         }
         let count = bytes.len().min(segment.byte_count.get() as usize);
