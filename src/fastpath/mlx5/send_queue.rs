@@ -118,7 +118,8 @@ impl SendQueue {
                 let first = self.sends.memory.at(at.block);
                 wqe::write(first, &head, flags, place, self.qp_num, request)
             },
-            false => self.write_around_the_end(&head, flags, request),
+            // A copy, so that the request itself can stay in registers.
+            false => self.write_around_the_end(&{ head }, flags, &{ *request }),
         };
         self.sends
             .note(at.block, at.number, request.wr_id, head.completion);

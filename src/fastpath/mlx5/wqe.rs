@@ -108,7 +108,7 @@ pub(super) unsafe fn write(
                 to.put(remote(at));
             }
             Operation::Send | Operation::SendImmediate(_) | Operation::SendInvalidate(_) => {}
-            ref other => write_rare(&mut to, other, qp_num),
+            other => to = write_rare(to, other, qp_num),
         }
         let is_atomic = matches!(
             request.operation,
@@ -135,10 +135,10 @@ pub(super) unsafe fn write(
 ///
 /// There must be room.
 #[inline(never)]
-unsafe fn write_rare(to: &mut Writer, operation: &Operation<'_>, qp_num: u32) {
+unsafe fn write_rare(mut to: Writer, operation: Operation<'_>, qp_num: u32) -> Writer {
     // SAFETY: by the caller.
     unsafe {
-        match *operation {
+        match operation {
             Operation::CompareSwap { at, compare, swap } => {
                 to.put(remote(at));
                 to.put(AtomicSeg {
@@ -163,11 +163,12 @@ unsafe fn write_rare(to: &mut Writer, operation: &Operation<'_>, qp_num: u32) {
                     },
                 });
             }
-            Operation::BindWindow(bind) => umr::write_bind(to, &bind, qp_num),
-            Operation::LocalInvalidate(_) => umr::write_invalidate(to),
+            Operation::BindWindow(bind) => umr::write_bind(&mut to, &bind, qp_num),
+            Operation::LocalInvalidate(_) => umr::write_invalidate(&mut to),
             _ => {}
         }
     }
+    to
 }
 
 #[inline(always)]
@@ -180,6 +181,7 @@ fn remote(at: RemoteAddress) -> RaddrSeg {
 }
 
 /// Where the next segment goes.
+#[derive(Clone, Copy)]
 pub(super) struct Writer(NonNull<u8>);
 
 impl Writer {
@@ -215,7 +217,7 @@ impl Writer {
                 Payload::Segments([segment]) if !segment.is_empty() && !is_atomic => {
                     self.put(data(segment, segment.length));
                 }
-                Payload::Segments(segments) => self.segments(segments, is_atomic),
+                Payload::Segments(segments) => *self = self.segments(segments, is_atomic),
                 Payload::Inline(bytes) => self.inline(bytes),
                 // Refused before.
                 Payload::Value(_) | Payload::Remote(_) => {}
@@ -229,12 +231,13 @@ impl Writer {
     ///
     /// There must be room.
     #[inline(never)]
-    unsafe fn segments(&mut self, segments: &[Segment], is_atomic: bool) {
+    unsafe fn segments(mut self, segments: &[Segment], is_atomic: bool) -> Self {
         for segment in segments.iter().filter(|segment| !segment.is_empty()) {
             let length = if is_atomic { 8 } else { segment.length };
             // SAFETY: by the caller.
             unsafe { self.put(data(segment, length)) };
         }
+        self
     }
 
     /// # Safety
