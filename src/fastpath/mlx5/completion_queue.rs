@@ -8,6 +8,7 @@ use rdmacm_kernel_abi::uverbs::Wc;
 
 use super::cq_ring::{CqRing, Entry};
 use super::cqe::{self, Side};
+use super::send_entry::SendEntry;
 use super::directory::{Directory, Gone, Members};
 use super::doorbell;
 use super::posted::QueuePair;
@@ -87,7 +88,11 @@ impl CompletionQueue {
     #[inline(never)]
     fn poll_some<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
         let mut taken = 0;
-        while let Some(entry) = entries.get_mut(taken) {
+        loop {
+            taken += self.take_sends(&mut entries[taken..]);
+            let Some(entry) = entries.get_mut(taken) else {
+                break;
+            };
             match self.take(&mut entry.0) {
                 true => taken += 1,
                 false => break,
@@ -120,6 +125,47 @@ impl CompletionQueue {
         self.directory
             .record()
             .set(CQ_SET_CI, self.next & 0x00ff_ffff);
+    }
+
+    /// Takes completions of sends and writes that succeeded, of the queue pair of the last completion,
+    /// up to the first that is another's or tells more. These are most of what there is, and their
+    /// entries say little: `translate` takes the others.
+    #[inline(always)]
+    fn take_sends(&mut self, entries: &mut [Completion]) -> usize {
+        let Some(pair) = &self.current else { return 0 };
+        let Some(sends) = &pair.sends else { return 0 };
+        let (mut at, left, owner) = self.ring.rest(self.next);
+        let (stride, place_of_key) = (self.ring.bytes_per_entry(), self.directory.place_of_key());
+        let mut finisher = sends.finisher();
+        let mut taken = 0;
+        for entry in entries.iter_mut().take(left as usize) {
+            // SAFETY: the entry is in the ring, which has so many to its end.
+            let entry_at = unsafe { SendEntry::of(at, owner) };
+            // After the look at the entry, as in `take`.
+            if !self.members.is_current(&self.directory) {
+                break;
+            }
+            let Some(opcode) = entry_at.and_then(|entry| entry.opcode(place_of_key, pair.key)) else {
+                break;
+            };
+            let Some(wr_id) = finisher.finish(opcode.block) else {
+                break;
+            };
+            entry.0 = Wc {
+                wr_id,
+                opcode: opcode.completion,
+                qp_num: pair.number,
+                ..Wc::default()
+            };
+            // SAFETY: at most one behind the last entry.
+            at = unsafe { at.byte_add(stride as usize) };
+            taken += 1;
+        }
+        if taken > 0 {
+            finisher.commit();
+            self.next = self.next.wrapping_add(taken as u32);
+        }
+        taken
     }
 
     /// Takes the next completion, if there is one.

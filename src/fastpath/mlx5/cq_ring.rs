@@ -76,6 +76,15 @@ impl CqRing {
         })
     }
 
+    /// The entries from a counter on to the end of the memory: the first, how many, and the owner that
+    /// those have which are the program's.
+    #[inline(always)]
+    pub(super) fn rest(&self, counter: u32) -> (NonNull<Cqe64>, u32, u8) {
+        let left = self.count() - self.memory.index(counter) as u32;
+        let owner = u8::from(counter & self.count() != 0);
+        (self.cqe(counter), left, owner)
+    }
+
     /// Where the entries end that are the program's from `counter` on: at most one lap further.
     pub(super) fn end(&self, counter: u32) -> u32 {
         let mut end = counter;

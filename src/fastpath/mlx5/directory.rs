@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::cq_ring::{CqRing, Entry};
 use super::posted::{Incoming, QueuePair, SharedReceives};
 use super::record::Record;
-use rdmacm_kernel_abi::mlx5::CQ_SET_CI;
+use rdmacm_kernel_abi::mlx5::{CQ_SET_CI, Cqe64};
 
 /// What makers of queue pairs and the poller share.
 #[derive(Debug)]
@@ -69,6 +69,15 @@ impl Directory {
 
     pub(super) fn record(&self) -> &Record {
         &self.record
+    }
+
+    /// Where in a completion the word is that names its queue pair.
+    #[inline(always)]
+    pub(super) fn place_of_key(&self) -> usize {
+        match self.has_user_index {
+            true => std::mem::offset_of!(Cqe64, srqn_uidx),
+            false => std::mem::offset_of!(Cqe64, sop_drop_qpn),
+        }
     }
 
     /// What a completion names its queue pair by.

@@ -92,10 +92,20 @@ impl Sends {
         Some(Noted { wr_id, opcode })
     }
 
+    /// Finishes several requests.
+    #[inline(always)]
+    pub(super) fn finisher(&self) -> Finisher<'_> {
+        Finisher {
+            sends: self,
+            mask: self.slots.len() - 1,
+            done: self.done.load(Ordering::Relaxed),
+        }
+    }
+
     /// How many requests are done.
     #[inline(always)]
     pub(super) fn done(&self) -> u32 {
-        // Acquire pairs with the store in `finish`.
+        // Acquire pairs with the stores in `finish` and `commit`.
         self.done.load(Ordering::Acquire)
     }
 
@@ -112,6 +122,38 @@ impl Sends {
         }
         self.done.store(0, Ordering::Relaxed);
         self.resets.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Finishes requests one after the other, as [`Sends::finish`] does, and lets the send queue know at
+/// the end.
+pub(super) struct Finisher<'s> {
+    sends: &'s Sends,
+    mask: usize,
+    done: u32,
+}
+
+impl Finisher<'_> {
+    /// As [`Sends::finish`], for requests whose opcode the device tells: their number.
+    #[inline(always)]
+    pub(super) fn finish(&mut self, block: u32) -> Option<u64> {
+        let index = block as usize & self.mask;
+        // SAFETY: there is a slot for each block, as many as a power of two, of which the mask is one
+        // less.
+        let slot = unsafe { self.sends.slots.get_unchecked(index) };
+        let number = slot.number_and_opcode.load(Ordering::Relaxed) as u32;
+        if number.wrapping_sub(self.done) > self.mask as u32 {
+            return None;
+        }
+        self.done = number.wrapping_add(1);
+        Some(slot.wr_id.load(Ordering::Relaxed))
+    }
+
+    /// Gives the places back.
+    #[inline(always)]
+    pub(super) fn commit(self) {
+        // Release: what was read of the requests was read before their places are used again.
+        self.sends.done.store(self.done, Ordering::Release);
     }
 }
 
@@ -217,6 +259,8 @@ pub(super) enum Incoming {
 pub(super) struct QueuePair {
     /// What completions name it by.
     pub(super) key: u32,
+    /// The device's number.
+    pub(super) number: u32,
     pub(super) sends: Option<Arc<Sends>>,
     pub(super) incoming: Incoming,
 }

@@ -359,6 +359,7 @@ impl QpSetup {
         let (receives, recv) = recv.unzip();
         let pair = Arc::new(QueuePair {
             key: self.user_index.key(made.number),
+            number: made.number & 0x00ff_ffff,
             sends,
             incoming: match (receives, self.shared) {
                 (Some(receives), _) => Incoming::Own(receives),
