@@ -177,8 +177,8 @@ pub struct AsyncEvents(Arc<EventFile>);
 impl Context {
     /// Starts listening to the device's asynchronous events.
     ///
-    /// A kernel without RDMA ioctls has one stream for each open device, which begins when the
-    /// device is opened: it tells what came before as well, and is given to one at a time.
+    /// A kernel without RDMA ioctls has one stream for each open device, which is given to one at a
+    /// time.
     ///
     /// # Errors
     ///
@@ -195,6 +195,9 @@ impl Context {
             .map_err(|error| Error::from_os(OPERATION, &error))?;
         let file = Arc::new(EventFile::new(fd, self.clone()));
         self.note_event_file(&file)?;
+        if self.only_events().is_some() {
+            forget_older(&file);
+        }
         Ok(AsyncEvents(file))
     }
 
@@ -215,6 +218,16 @@ impl Context {
 }
 
 const OPERATION: &str = "async_events";
+
+/// Takes out what the stream has held since the device was opened.
+fn forget_older(file: &EventFile) {
+    // Whatever the kernel does, this ends.
+    const MOST: usize = 1 << 16;
+    let read = || file.try_next::<uverbs::AsyncEventDesc>(OPERATION);
+    let _ = (0..MOST)
+        .take_while(|_| matches!(read(), Ok(Some(_))))
+        .last();
+}
 
 impl AsyncEvents {
     /// The next event; waits for it as long as `timeout` allows, for ever with `None`.

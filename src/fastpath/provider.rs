@@ -50,6 +50,15 @@ impl Provider {
         }
     }
 
+    /// The most segments of a receive, on a device that allows so many in general.
+    pub(crate) fn most_receive_segments(self, in_general: u32) -> u32 {
+        match self {
+            Self::Rxe | Self::Siw => in_general,
+            // A receive has more room than a request; the setup says.
+            Self::Mlx5 => u32::MAX,
+        }
+    }
+
     /// Whether the driver can have queue pairs of the type; the kernel may know better.
     pub(crate) fn has_qp_type(self, qp_type: QpType) -> bool {
         match self {
@@ -57,6 +66,12 @@ impl Provider {
             Self::Siw => qp_type == QpType::Rc,
             Self::Mlx5 => matches!(qp_type, QpType::Rc | QpType::Uc | QpType::Ud),
         }
+    }
+
+    /// Whether the kernel is told the sizes that were asked for also of queues that a queue pair does
+    /// not have. It takes no notice of them, but the C provider does it.
+    pub(crate) fn is_told_all_sizes(self) -> bool {
+        self == Self::Mlx5
     }
 
     /// The fewest requests that the queue of a queue pair which can send is made for.

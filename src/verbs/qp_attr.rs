@@ -228,10 +228,12 @@ impl<'a> QpAttr<'a> {
         cap
     }
 
-    /// Refuses what the device would refuse without a reason.
     /// What a driver that makes the queues itself has to know.
-    pub(super) fn wish(&self, qp_type: QpType) -> QpWish<'_> {
-        let sizes = self.sizes(qp_type);
+    pub(super) fn wish(&self, qp_type: QpType, provider: Provider) -> QpWish<'_> {
+        let sizes = match provider.is_told_all_sizes() {
+            true => self.cap,
+            false => self.sizes(qp_type),
+        };
         QpWish {
             qp_type,
             cap: QpCap {
@@ -248,6 +250,7 @@ impl<'a> QpAttr<'a> {
         }
     }
 
+    /// Refuses what the device would refuse without a reason.
     pub(super) fn check(&self, qp_type: QpType, context: &Context) -> Result<()> {
         let provider = Provider::of(context)?;
         if !provider.has_qp_type(qp_type) {
@@ -286,7 +289,8 @@ impl<'a> QpAttr<'a> {
         }
         if self.has_own_receive_queue(qp_type) {
             within("max_recv_wr", self.cap.max_recv_wr, 1, wr)?;
-            within("max_recv_sge", self.cap.max_recv_sge, 1, sge)?;
+            let most = provider.most_receive_segments(sge);
+            within("max_recv_sge", self.cap.max_recv_sge, 1, most)?;
         }
         Ok(())
     }

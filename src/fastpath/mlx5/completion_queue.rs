@@ -54,9 +54,9 @@ impl CompletionQueue {
         }
     }
 
-    /// How many completions fit.
+    /// How many completions fit: one place is kept free.
     pub(crate) fn depth(&self) -> u32 {
-        self.ring.count()
+        self.ring.count() - 1
     }
 
     /// How many completions there are.

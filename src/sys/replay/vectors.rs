@@ -3,28 +3,16 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flate2::read::GzDecoder;
 use serde_json::Value as Json;
 
-/// The lines of the vector files of this name: of the one here, then of the one in the folder that
-/// the environment names, if there is one.
+/// The lines of the vector file of this name.
 pub(crate) fn lines(name: &str) -> Vec<Json> {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mlx5_vectors");
-    let other = std::env::var_os("RDMACM_MLX5_VECTORS").map(PathBuf::from);
-    let file = format!("{name}.jsonl.gz");
-    let mut lines = read(&own.join(&file));
-    if let Some(path) = other.map(|folder| folder.join(&file))
-        && path.exists()
-    {
-        lines.extend(read(&path));
-    }
-    lines
-}
-
-fn read(path: &Path) -> Vec<Json> {
-    let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mlx5_vectors");
+    let path = folder.join(format!("{name}.jsonl.gz"));
+    let file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let lines = BufReader::new(GzDecoder::new(file)).lines();
     let parsed = lines.map(|line| serde_json::from_str(&line.expect("text")).expect("JSON"));
     parsed.collect()

@@ -8,6 +8,7 @@ mod lifetimes;
 mod lists;
 mod loopback;
 mod memory;
+mod recorded;
 mod refusals;
 mod requests;
 mod shared_queues;
