@@ -1,11 +1,13 @@
 //! Shows that the replay sees what it compares: single bits of recorded outputs are flipped, and each
 //! flip must be noticed.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde_json::Value;
 
 use super::compare::Tally;
+use super::create::Machine;
 use super::fields::{self, Role};
 use super::scenario;
 use super::vectors::{Recording, all_in, bytes, list, number, own_folder, text};
@@ -22,14 +24,17 @@ struct Output {
     bits: Vec<Range<usize>>,
 }
 
-/// The outputs of a scenario that are compared.
-fn outputs(scenario: &Value) -> Vec<Output> {
+/// The outputs of a recording that are compared.
+fn outputs(recording: &Value) -> Vec<Output> {
     let mut outputs = Vec::new();
-    fields::each(scenario, &mut |path, pointer, role| {
-        let value = scenario.pointer(pointer).expect("the field is there");
-        if role == Role::Output && !value.is_null() && !is_excepted(scenario, path, pointer) {
+    fields::each(recording, &mut |path, pointer, role| {
+        let value = recording.pointer(pointer).expect("the field is there");
+        if path == "cmd.attrs" {
+            outputs.extend(outputs_of_ioctl(recording, pointer, list(value)));
+        } else if role == Role::Output && !value.is_null() && !is_excepted(recording, path, pointer)
+        {
             outputs.push(Output {
-                bits: bits(scenario, path, pointer, value),
+                bits: bits(recording, path, pointer, value),
                 path: path.to_owned(),
                 pointer: pointer.to_owned(),
             });
@@ -39,11 +44,40 @@ fn outputs(scenario: &Value) -> Vec<Output> {
     outputs
 }
 
+/// Of an ioctl that makes a queue: what the driver is told behind the addresses, and the sizes.
+fn outputs_of_ioctl(recording: &Value, pointer: &str, attributes: &[Value]) -> Vec<Output> {
+    const TO_DRIVER: u64 = 4096;
+    let sizes: &[u64] = match text(&recording["kind"]) {
+        "create_cq" => &[1],
+        "create_srq" => &[5, 6],
+        _ => &[8],
+    };
+    let compared = attributes
+        .iter()
+        .enumerate()
+        .filter_map(|(index, attribute)| {
+            let (from, name) = match number(&attribute["id"]) {
+                TO_DRIVER => (16, "to the driver"),
+                id if sizes.contains(&id) => (0, "sizes"),
+                _ => return None,
+            };
+            let end = text(&attribute["data"]).len() / 2;
+            Some(Output {
+                path: format!("{} of an ioctl, {name}", text(&recording["kind"])),
+                pointer: format!("{pointer}/{index}/data"),
+                bits: vec![from * 8..end * 8],
+            })
+        });
+    compared.collect()
+}
+
 /// The step that a field is in.
 fn step_of<'s>(scenario: &'s Value, pointer: &str) -> &'s Value {
     let mut names = pointer.split('/').skip(1);
     match (names.next(), names.next()) {
-        (Some("steps"), Some(index)) => &scenario["steps"][index.parse::<usize>().expect("an index")],
+        (Some("steps"), Some(index)) => {
+            &scenario["steps"][index.parse::<usize>().expect("an index")]
+        }
         _ => &Value::Null,
     }
 }
@@ -69,9 +103,12 @@ fn has_stale_bytes(scenario: &Value) -> bool {
 
 /// The bits of an output that count.
 fn bits(scenario: &Value, path: &str, pointer: &str, value: &Value) -> Vec<Range<usize>> {
+    if path == "cmd.core_in" || path == "cmd.uhw_in" {
+        return bits_of_command(scenario, path.trim_start_matches("cmd."), value);
+    }
     let length = match value {
         Value::String(text) if !text.starts_with("0x") => text.len() * 4,
-        // A list of widths.
+        // Widths of stores, or links of a list.
         Value::Array(list) => return vec![0..list.len() * 8],
         _ => return vec![0..16],
     };
@@ -79,7 +116,10 @@ fn bits(scenario: &Value, path: &str, pointer: &str, value: &Value) -> Vec<Range
     let wqes = list(&step["wqes"]);
     let wqe = match path {
         "post_send.wqes.hex" => {
-            let index = pointer.rsplit('/').nth(1).and_then(|index| index.parse().ok());
+            let index = pointer
+                .rsplit('/')
+                .nth(1)
+                .and_then(|index| index.parse().ok());
             wqes.get::<usize>(index.expect("an index"))
         }
         "post_send.uar.hex" => wqes.last(),
@@ -99,6 +139,21 @@ fn bits(scenario: &Value, path: &str, pointer: &str, value: &Value) -> Vec<Range
     }
 }
 
+/// Of a command that makes a queue: what the driver is told behind the addresses, and the sizes.
+fn bits_of_command(recording: &Value, field: &str, value: &Value) -> Vec<Range<usize>> {
+    let bytes = text(value).len() / 2;
+    let ranges = match (field, text(&recording["kind"])) {
+        ("uhw_in", _) => vec![16..bytes],
+        (_, "create_cq") => vec![16..20],
+        (_, "create_srq") => vec![20..24, 24..28],
+        (_, _) => vec![32..52],
+    };
+    let in_bits = ranges
+        .into_iter()
+        .map(|range| range.start * 8..range.end * 8);
+    in_bits.collect()
+}
+
 /// Flips one bit.
 fn flip(value: &mut Value, bit: usize) {
     match value {
@@ -111,7 +166,11 @@ fn flip(value: &mut Value, bit: usize) {
             text.replace_range(at..=at, &format!("{digit:x}"));
         }
         Value::Array(list) => {
-            let element = &mut list[bit / 8];
+            let element = match &mut list[bit / 8] {
+                // A place of a list and the next: that is what was made.
+                Value::Array(link) => &mut link[1],
+                element => element,
+            };
             *element = (number(element) ^ 1 << (bit % 8)).into();
         }
         number_of => *number_of = (number(number_of) as i64 ^ 1 << bit).into(),
@@ -124,51 +183,87 @@ struct Numbers(u64);
 impl Numbers {
     fn below(&mut self, end: usize) -> usize {
         // The generator of Knuth's MMIX.
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         (self.0 >> 33) as usize % end
     }
 }
 
-#[test]
-fn each_flipped_bit_of_a_scenario_is_noticed() {
+/// Flips bits of each field of recordings of a kind, and has each noticed.
+fn flip_all(
+    is_of_kind: impl Fn(&Recording) -> bool,
+    mut is_noticed: impl FnMut(&Recording, &Value) -> bool,
+) -> usize {
     let recordings = all_in(&own_folder());
-    let scenarios: Vec<&Recording> = recordings
-        .iter()
-        .filter(|recording| recording.kind() == "scenario")
-        .collect();
-    let mut all: Vec<(usize, Output)> = Vec::new();
-    for (index, recording) in scenarios.iter().enumerate() {
-        all.extend(outputs(&recording.value).into_iter().map(|output| (index, output)));
-    }
-    let mut fields: Vec<String> = all.iter().map(|(_, output)| output.path.clone()).collect();
-    fields.sort();
-    fields.dedup();
-    let mut numbers = Numbers(5);
-    let mut flipped = 0;
-    for field in &fields {
-        let of_field: Vec<&(usize, Output)> = all
-            .iter()
-            .filter(|(_, output)| output.path == *field && output.bits.iter().any(|bits| !bits.is_empty()))
-            .collect();
-        for _ in 0..PER_FIELD {
-            let (index, output) = of_field[numbers.below(of_field.len())];
-            let ranges = output.bits.iter().filter(|range| !range.is_empty());
-            let count: usize = ranges.clone().map(|range| range.len()).sum();
-            let bit = ranges.flat_map(Clone::clone).nth(numbers.below(count)).expect("a bit");
-            let recording = scenarios[*index];
-            let plan = Plan::of(&recording.value);
-            let mut changed = recording.value.clone();
-            flip(changed.pointer_mut(&output.pointer).expect("the field is there"), bit);
-            let outcome = scenario::replay(&changed, &plan, &mut Tally::default());
-            let name = text(&recording.value["name"]);
-            assert!(
-                outcome.is_err(),
-                "bit {bit} of {} was flipped in {} {name}, and nobody noticed",
-                output.pointer,
-                recording.place
-            );
-            flipped += 1;
+    let mut all: BTreeMap<String, Vec<(&Recording, Output)>> = BTreeMap::new();
+    for recording in recordings.iter().filter(|recording| is_of_kind(recording)) {
+        for output in outputs(&recording.value) {
+            if output.bits.iter().any(|range| !range.is_empty()) {
+                let of_field = all.entry(output.path.clone()).or_default();
+                of_field.push((recording, output));
+            }
         }
     }
+    let mut numbers = Numbers(5);
+    for of_field in all.values() {
+        for _ in 0..PER_FIELD {
+            let (recording, output) = &of_field[numbers.below(of_field.len())];
+            let count: usize = output.bits.iter().map(|range| range.len()).sum();
+            let mut bits = output.bits.iter().cloned().flatten();
+            let bit = bits.nth(numbers.below(count)).expect("a bit");
+            let mut changed = recording.value.clone();
+            flip(
+                changed
+                    .pointer_mut(&output.pointer)
+                    .expect("the field is there"),
+                bit,
+            );
+            assert!(
+                is_noticed(recording, &changed),
+                "bit {bit} of {} was flipped in {} {}, and nobody noticed",
+                output.pointer,
+                recording.place,
+                text(&recording.value["name"])
+            );
+        }
+    }
+    all.len() * PER_FIELD
+}
+
+#[test]
+fn each_flipped_bit_of_work_is_noticed() {
+    let flipped = flip_all(
+        |recording| recording.kind() == "scenario",
+        |recording, changed| {
+            let plan = Plan::of(&recording.value);
+            scenario::replay(changed, &plan, &mut Tally::default()).is_err()
+        },
+    );
+    assert!(flipped >= 400, "{flipped} flips are few");
+}
+
+#[test]
+fn each_flipped_bit_of_a_new_queue_is_noticed() {
+    let own = all_in(&own_folder());
+    let mut machines: BTreeMap<String, Machine> = BTreeMap::new();
+    let flipped = flip_all(
+        |recording| recording.kind().starts_with("create_"),
+        |recording, changed| {
+            let config = text(&recording.value["config"]);
+            let machine = machines.entry(config.to_owned());
+            let machine = machine.or_insert_with(|| Machine::new(config, &own));
+            let mut replay = |value| machine.replay(value, &mut Tally::default());
+            // Two registers are used in turn: the flipped recording gets the one that the recording
+            // itself was content with.
+            if replay(&recording.value).is_err() {
+                let unchanged = replay(&recording.value);
+                assert_eq!(unchanged, Ok(()), "{}", recording.place);
+            }
+            let _other_register = replay(&recording.value);
+            replay(changed).is_err()
+        },
+    );
     assert!(flipped >= 400, "{flipped} flips are few");
 }

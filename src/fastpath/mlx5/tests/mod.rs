@@ -5,7 +5,9 @@
 //! queues: those of a [`world`], to which [`post`] posts. [`flips`] shows that the comparison sees every
 //! bit.
 
+mod all;
 mod compare;
+mod create;
 mod fields;
 mod flips;
 mod post;
