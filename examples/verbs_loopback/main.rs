@@ -7,7 +7,8 @@
 //!
 //! It shows whether a device, its driver and this library work together, without a second machine and
 //! without the connection manager: the queue pairs are moved through their states by hand, and find
-//! each other by the address of the port. All that is random follows from the seed, so a failure comes
+//! each other by the address of the port. (Those of iWARP cannot: the connection manager connects them,
+//! over an address of the device.) All that is random follows from the seed, so a failure comes
 //! again. The last line begins with `verbs_loopback: OK`, or the exit code is not 0.
 //!
 //! Everything but the command line is in `loopback`.

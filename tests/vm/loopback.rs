@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
 use crate::programs::{Ended, Program};
+use crate::siw;
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -91,6 +92,13 @@ fn what_is_not_there_is_named() -> TestResult {
         let is_told = ended.errors.starts_with("verbs_loopback: FAILED: ");
         assert!(is_told && ended.errors.contains(words), "{ended}");
         assert!(!ended.status.success(), "{ended}");
+    }
+    if siw::is_under_test() {
+        let ended = run(&["--type", "ud"])?;
+        assert!(
+            ended.errors.contains("is an iWARP device, which has no UD"),
+            "{ended}"
+        );
     }
     Ok(Outcome::Pass)
 }

@@ -40,7 +40,7 @@ pub fn choose(others: Vec<Test>) -> Vec<Test> {
     shared.chain(tests()).collect()
 }
 
-const SHARED: [&str; 68] = [
+const SHARED: [&str; 70] = [
     "self_test::",
     "device_test::",
     "table::",
@@ -109,4 +109,6 @@ const SHARED: [&str; 68] = [
     "interop::rping::",
     "interop::connected::ucmatose",
     "interop::connected::rdma_server_and_client",
+    "loopback::random_requests_of_all_kinds",
+    "loopback::what_is_not_there_is_named",
 ];

@@ -2,7 +2,7 @@
 
 use rdmacm::SendFlags;
 
-use super::memory::{LONGEST, Places};
+use super::memory::{LONGEST, Places, is_short_and_crosses};
 use super::plan::Planner;
 use super::request::{Action, Data, Place, Receive, Round, Target};
 
@@ -38,8 +38,10 @@ impl Planner {
                 true => SendFlags::FENCE,
                 false => SendFlags::empty(),
             };
-            let end = last.start + length.min(last.len());
-            return Some((last.start..end, fence));
+            let place = last.start..last.start + length.min(last.len());
+            if self.abilities.crosses_pages || !is_short_and_crosses(&place) {
+                return Some((place, fence));
+            }
         }
         let place = draft.places[1 - side].take(&mut self.random, length, align)?;
         Some((place, SendFlags::empty()))

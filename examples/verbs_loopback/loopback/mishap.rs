@@ -22,8 +22,12 @@ enum Fate {
 }
 
 impl Phase<'_> {
-    /// Ends the queue pairs, by a key that the peer does not know or just so, and begins anew.
+    /// Ends the queue pairs, by a key that the peer does not know or just so, and begins anew. Those
+    /// of the connection manager go on.
     pub fn mishap(&mut self) -> Result<()> {
+        if self.meeting.is_some() {
+            return Ok(());
+        }
         let is_reliable = self.sides[0].qp.qp_type() == QpType::Rc;
         let mut outstanding = Outstanding::new();
         if self.srq.is_none() {
@@ -39,7 +43,7 @@ impl Phase<'_> {
             side.qp.modify(&QpModify::to(QpState::Error))?;
         }
         self.drain(&mut outstanding, Vec::is_empty)?;
-        self.compare()?;
+        self.compare(&Default::default(), &Default::default())?;
         for side in &self.sides {
             side.qp.modify(&QpModify::to(QpState::Reset))?;
         }

@@ -1,5 +1,8 @@
 //! Two queue pairs of one process, connected to each other, and random requests between them.
 //!
+//! On iWARP, where queue pairs are connected by the connection manager and nobody else, `meeting` does
+//! that, over an address of the device.
+//!
 //! The way of the data: `plan` makes up a round of requests and notes in `memory` what they are to
 //! make of the buffers; `round` posts them, takes the completions and compares; `phase` makes the
 //! queue pairs of one service and runs rounds; `mishap` has requests fail and resets the queue pairs.
@@ -7,6 +10,7 @@
 //! This folder knows nothing of the program around it: `run` takes an open device.
 
 mod draft;
+mod meeting;
 mod memory;
 mod mishap;
 mod phase;
@@ -73,29 +77,9 @@ impl Default for Options {
 /// Runs the operations, and says what was done when all of it was right.
 pub fn run(context: Context, options: &Options) -> Result<Report> {
     let device = context.device().clone();
-    if device.transport() == Transport::Iwarp {
-        return Err(format!(
-            "{} is an iWARP device: its queue pairs are connected by the connection manager and \
-             nobody else, which this program does without",
-            device.name()
-        )
-        .into());
-    }
     let mut report = Report::new(device.name(), options.seed);
     let mut random = Random::new(options.seed);
-    // A reliable connection can do most, and gets half of the operations.
-    let services = match options.service {
-        Some(service) => vec![(service, options.operations)],
-        None => {
-            let quarter = options.operations / 4;
-            let rest = options.operations - 2 * quarter;
-            vec![
-                (QpType::Rc, rest),
-                (QpType::Uc, quarter),
-                (QpType::Ud, quarter),
-            ]
-        }
-    };
+    let services = services(&context, options)?;
     for (service, operations) in services {
         let seed = random.next();
         let phase = Phase::new(&context, options, service, Random::new(seed), &mut report);
@@ -103,6 +87,26 @@ pub fn run(context: Context, options: &Options) -> Result<Report> {
         ran.map_err(|error| format!("{}, seed {}: {error}", name(service), options.seed))?;
     }
     Ok(report)
+}
+
+/// The services that are tried, and how many operations each gets.
+fn services(context: &Context, options: &Options) -> Result<Vec<(QpType, usize)>> {
+    let all = options.operations;
+    let is_iwarp = context.device().transport() == Transport::Iwarp;
+    Ok(match options.service {
+        Some(service) if is_iwarp && service != QpType::Rc => {
+            let (device, service) = (context.device().name(), name(service));
+            return Err(format!("{device} is an iWARP device, which has no {service}").into());
+        }
+        Some(service) => vec![(service, all)],
+        None if is_iwarp => vec![(QpType::Rc, all)],
+        // A reliable connection can do most, and gets half of them.
+        None => vec![
+            (QpType::Rc, all - 2 * (all / 4)),
+            (QpType::Uc, all / 4),
+            (QpType::Ud, all / 4),
+        ],
+    })
 }
 
 /// What the report calls a service.

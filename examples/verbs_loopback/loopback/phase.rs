@@ -2,9 +2,10 @@
 
 use rdmacm::{
     Access, AtomicCapability, Context, Cq, Driver, ErrorKind, GRH_LENGTH, MwType, Pd, QpAttr,
-    QpType, Srq, SrqAttr,
+    QpType, Srq, SrqAttr, Transport,
 };
 
+use super::meeting::{Create, Meeting, meet};
 use super::memory::LENGTH;
 use super::plan::{Abilities, Planner};
 use super::random::Random;
@@ -19,6 +20,8 @@ const WINDOWS: [MwType; 3] = [MwType::One, MwType::Two, MwType::Two];
 
 /// Two queue pairs that are connected to each other, and what they work with.
 pub struct Phase<'r> {
+    /// What the connection manager has of them, where it has connected them.
+    pub meeting: Option<Meeting>,
     pub pd: Pd,
     pub sides: [Side; 2],
     pub srq: Option<Srq>,
@@ -66,7 +69,7 @@ impl<'r> Phase<'r> {
         };
         let inline = random.pick(&[0, 28, 60, 76]);
         let access = access(context, service)?;
-        let make_side = |index: usize| -> Result<Side> {
+        let make_side = |index: usize, create: Create<'_>| -> Result<Side> {
             let queues = [(2 * index) % count, (2 * index + 1) % count];
             let queues = match count {
                 2 => [index, index],
@@ -85,19 +88,29 @@ impl<'r> Phase<'r> {
                 attr = attr.srq(srq);
             }
             Ok(Side {
-                qp: pd.create_qp(&attr)?,
+                qp: create(&attr)?,
                 buffer: pd.alloc(LENGTH, access | Access::LOCAL_WRITE)?,
                 windows: Vec::new(),
                 handle: None,
                 queues,
             })
         };
-        let sides = [make_side(0)?, make_side(1)?];
+        let is_iwarp = context.device().transport() == Transport::Iwarp;
+        let (meeting, sides) = if is_iwarp {
+            let (meeting, sides) = meet(context, make_side)?;
+            (Some(meeting), sides)
+        } else {
+            let create = |attr: &QpAttr<'_>| pd.create_qp(attr);
+            (None, [make_side(0, &create)?, make_side(1, &create)?])
+        };
         let granted = sides[0].qp.capabilities();
         let abilities = Abilities {
             inline: granted.max_inline_data as usize,
             send_segments: segments as usize,
-            read_segments: segments.min(device.max_sge_rd().max(1)) as usize,
+            read_segments: match is_iwarp {
+                true => 1,
+                false => segments.min(device.max_sge_rd().max(1)) as usize,
+            },
             receive_segments: match options.srq {
                 true => shared.max_sge as usize,
                 false => segments as usize,
@@ -110,6 +123,7 @@ impl<'r> Phase<'r> {
         let chance = Random::new(random.next());
         let mut phase = Self {
             planner: Planner::new(random, abilities),
+            meeting,
             pd,
             sides,
             srq,
@@ -125,10 +139,16 @@ impl<'r> Phase<'r> {
             can_resize: true,
         };
         phase.make_windows()?;
-        phase.bring_up()?;
         for (side, end) in phase.sides.iter_mut().enumerate() {
             end.buffer.write(0, phase.planner.memory.of(side))?;
         }
+        if phase.meeting.is_none() {
+            phase.bring_up()?;
+            return Ok(phase);
+        }
+        // On iWARP the side that connects speaks first.
+        let hello = phase.planner.hello();
+        phase.carry_out(hello)?;
         Ok(phase)
     }
 
@@ -239,20 +259,27 @@ fn access(context: &Context, service: QpType) -> Result<Access> {
 /// What the device and the service have, without sizes.
 fn abilities(context: &Context, service: QpType) -> Result<Abilities> {
     let device = context.attr()?;
+    let is_iwarp = context.device().transport() == Transport::Iwarp;
     let is_rc = service == QpType::Rc;
+    let is_ib_rc = is_rc && !is_iwarp;
     let has_window = |mw_type: &MwType| match mw_type {
-        MwType::One => service != QpType::Ud && device.has_windows_of_type_1(),
+        MwType::One => service != QpType::Ud && !is_iwarp && device.has_windows_of_type_1(),
         // Only a reliable connection can close one.
-        MwType::Two => is_rc && device.has_windows_of_type_2(),
+        MwType::Two => is_ib_rc && device.has_windows_of_type_2(),
     };
     Ok(Abilities {
         service,
-        has_immediate: true,
-        has_atomics: is_rc && device.atomic_capability() != AtomicCapability::None,
-        has_atomic_write: is_rc && device.has_atomic_write(),
-        has_flush: is_rc && device.has_flush_global(),
-        has_fence: is_rc,
-        has_fenced_reads: is_rc,
+        has_immediate: !is_iwarp,
+        has_atomics: is_ib_rc && device.atomic_capability() != AtomicCapability::None,
+        has_atomic_write: is_ib_rc && device.has_atomic_write(),
+        has_flush: is_ib_rc && device.has_flush_global(),
+        has_fence: is_ib_rc,
+        has_fenced_reads: is_ib_rc,
+        completes_in_order: !is_iwarp,
+        // Not on siw of Linux 6.12: see `is_short_and_crosses`. Nor does it get over reads of no bytes
+        // among others, and now and then over fences.
+        crosses_pages: !is_iwarp,
+        least_read: usize::from(is_iwarp),
         windows: WINDOWS.iter().copied().filter(has_window).collect(),
         // Of rxe, whose peer writes to memory before it answers; in general a completion says that
         // the peer has it, and not yet that its processors see it. Each datagram tells.

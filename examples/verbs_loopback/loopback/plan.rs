@@ -18,6 +18,12 @@ pub struct Abilities {
     pub has_fence: bool,
     /// A read may wait for those before it.
     pub has_fenced_reads: bool,
+    /// Whether short messages may come from two pages.
+    pub crosses_pages: bool,
+    /// Bytes of the shortest read.
+    pub least_read: usize,
+    /// Whether requests complete in the order in which they were posted.
+    pub completes_in_order: bool,
     /// The types of the windows of each side.
     pub windows: Vec<MwType>,
     /// A completion says that the peer has all that was sent before.
@@ -60,23 +66,12 @@ impl Planner {
 
     /// A round of at most so many requests. It has at least one.
     pub fn round(&mut self, most: usize) -> Round {
-        let random = &mut self.random;
-        let unnamed = vec![false; self.abilities.windows.len()];
-        let mut draft = Draft {
-            round: Round::default(),
-            places: [Places::new(random), Places::new(random)],
-            named: [unnamed.clone(), unnamed],
-            last: [None, None],
-            longest: match self.abilities.shares_receives {
-                true => random.pick(&[16, 200, 4096]),
-                false => LONGEST,
-            },
-        };
+        let mut draft = self.draft();
         // Mostly a few, sometimes as many as fit.
         let room = self.abilities.depth - 1;
-        let count = match random.once_in(8) {
+        let count = match self.random.once_in(8) {
             true => 2 * room,
-            false => 1 + random.below(16),
+            false => 1 + self.random.below(16),
         };
         for _ in 0..count.min(most) {
             let side = self.random.below(2);
@@ -90,6 +85,30 @@ impl Planner {
         for side in 0..2 {
             self.finish(&mut draft, side);
         }
+        draft.round
+    }
+
+    fn draft(&mut self) -> Draft {
+        let random = &mut self.random;
+        let crosses_pages = self.abilities.crosses_pages;
+        let unnamed = vec![false; self.abilities.windows.len()];
+        Draft {
+            round: Round::default(),
+            places: [0, 1].map(|_| Places::new(random, crosses_pages)),
+            named: [unnamed.clone(), unnamed],
+            last: [None, None],
+            longest: match self.abilities.shares_receives {
+                true => random.pick(&[16, 200, 4096]),
+                false => LONGEST,
+            },
+        }
+    }
+
+    /// A round of one message, from the first side.
+    pub fn hello(&mut self) -> Round {
+        let mut draft = self.draft();
+        self.add_message(&mut draft, 0, 5);
+        self.finish(&mut draft, 0);
         draft.round
     }
 
@@ -202,8 +221,11 @@ impl Planner {
     }
 
     fn read(&mut self, draft: &mut Draft, side: usize) -> Option<()> {
-        let length = self.length(LONGEST);
+        let length = self.length(LONGEST).max(self.abilities.least_read);
         let (place, fence) = self.place_at_peer(draft, side, length, 1)?;
+        if place.len() < self.abilities.least_read {
+            return None;
+        }
         let parts = 1 + self.random.below(self.abilities.read_segments);
         let into = draft.places[side].take_parts(&mut self.random, place.len(), parts)?;
         let bytes = self.memory.of(1 - side)[place.clone()].to_vec();
@@ -328,7 +350,9 @@ impl Planner {
         if self.random.once_in(2) {
             flags |= may;
         }
-        if self.random.once_in(2) {
+        // Elsewhere a later completion tells of an earlier request as well.
+        let must_tell = !self.abilities.completes_in_order;
+        if must_tell || self.random.once_in(2) {
             flags |= SendFlags::SIGNALED;
         }
         let may_be_fenced = match action {

@@ -15,6 +15,15 @@ pub enum Data {
     Segments(Vec<Place>),
 }
 
+impl Data {
+    fn places(&self) -> Vec<Place> {
+        match self {
+            Self::Inline(_) => Vec::new(),
+            Self::Segments(places) => places.clone(),
+        }
+    }
+}
+
 /// A place at the peer.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
@@ -105,6 +114,24 @@ impl Request {
         }
     }
 
+    /// The places that it uses in the memory of its own side, and of its peer.
+    pub fn places(&self) -> [Vec<Place>; 2] {
+        let there = |target: &Target| -> Vec<Place> {
+            let place = target.at..target.at + self.length;
+            Vec::from([place])
+        };
+        match &self.action {
+            Action::Send { data, .. } => [data.places(), Vec::new()],
+            Action::Write { to, data, .. } => [data.places(), there(to)],
+            Action::Read { from, into } => [into.clone(), there(from)],
+            Action::CompareSwap { at, into, .. } | Action::FetchAdd { at, into, .. } => {
+                [vec![into.clone()], there(at)]
+            }
+            Action::AtomicWrite { to, .. } => [Vec::new(), there(to)],
+            _ => Default::default(),
+        }
+    }
+
     /// Whether it uses up a receive of the peer's.
     pub fn is_message(&self) -> bool {
         match &self.action {
@@ -133,6 +160,42 @@ pub struct Message {
     pub immediate: Option<u32>,
     /// The window that it closed.
     pub closed: Option<usize>,
+}
+
+/// What of a round uses a byte of a side's memory, in words.
+pub fn users(
+    requests: &[Vec<Request>; 2],
+    receives: &[Vec<Receive>; 2],
+    side: usize,
+    at: usize,
+) -> Vec<String> {
+    let has = |places: &[Place]| places.iter().any(|place| place.contains(&at));
+    let mut users = Vec::new();
+    for (whose, requests) in requests.iter().enumerate() {
+        for (index, request) in requests.iter().enumerate() {
+            let [own, peers] = request.places();
+            let uses = if whose == side {
+                has(&own)
+            } else {
+                has(&peers)
+            };
+            if uses {
+                let (kind, _) = request.kind();
+                users.push(format!(
+                    "request {index} of side {whose}: {kind} of {} bytes",
+                    request.length
+                ));
+            }
+        }
+    }
+    let receives = receives.iter().flatten();
+    for receive in receives.filter(|receive| receive.side == side && has(&receive.places)) {
+        users.push(format!(
+            "a receive of side {side}, into {:?}",
+            receive.places
+        ));
+    }
+    users
 }
 
 /// Requests that are under way together, and all that goes with them.

@@ -8,7 +8,7 @@ use rdmacm::{Access, Completion, GRH_LENGTH, Opcode, Success};
 
 use super::Result;
 use super::phase::Phase;
-use super::request::{Message, Receive, Request, Round};
+use super::request::{Message, Receive, Request, Round, users};
 use super::side::{post, post_receives};
 
 /// How long nothing may happen.
@@ -53,7 +53,13 @@ impl Books {
 impl Phase<'_> {
     /// Runs a round of at most so many operations. Returns how many there were.
     pub fn round(&mut self, most: usize) -> Result<usize> {
-        let mut round = self.planner.round(most);
+        let round = self.planner.round(most);
+        self.carry_out(round)
+    }
+
+    /// Posts a round, waits until all of it is over, and compares.
+    pub fn carry_out(&mut self, mut round: Round) -> Result<usize> {
+        let (requests, receives) = (round.requests.clone(), round.receives.clone());
         for (side, at, bytes) in &round.fills {
             self.sides[*side].buffer.write(*at, bytes)?;
         }
@@ -73,7 +79,7 @@ impl Phase<'_> {
             }
         }
         self.finish(&mut round)?;
-        self.compare()?;
+        self.compare(&requests, &receives)?;
         Ok(count)
     }
 
@@ -218,7 +224,14 @@ impl Phase<'_> {
     }
 
     fn take_request(&mut self, side: usize, wr_id: u64, success: &Success<'_>) -> Result<()> {
-        let expected = self.books.requests[side].pop_front();
+        let requests = &mut self.books.requests[side];
+        let expected = match self.planner.abilities.completes_in_order {
+            true => requests.pop_front(),
+            false => {
+                let at = requests.iter().position(|request| request.wr_id == wr_id);
+                at.and_then(|at| requests.remove(at))
+            }
+        };
         let expected = expected.ok_or_else(|| {
             format!("side {side}: request {wr_id} completed, which nobody waits for")
         })?;
@@ -309,11 +322,19 @@ impl Phase<'_> {
         Ok(())
     }
 
-    /// Compares the memory of both sides with what it is to be.
-    pub fn compare(&mut self) -> Result<()> {
+    /// Compares the memory of both sides with what it is to be. Names what used the first wrong byte,
+    /// of the requests and receives since the comparison before.
+    pub fn compare(
+        &mut self,
+        requests: &[Vec<Request>; 2],
+        receives: &[Vec<Receive>; 2],
+    ) -> Result<()> {
         for (side, end) in self.sides.iter().enumerate() {
             let actual = end.buffer.read_vec(0, end.buffer.len())?;
-            self.planner.memory.compare(side, &actual)?;
+            if let Err((at, text)) = self.planner.memory.compare(side, &actual) {
+                let users = users(requests, receives, side, at).join("; ");
+                return Err(format!("{text}; used by: {users}").into());
+            }
             self.report.checks += 1;
         }
         Ok(())

@@ -17,6 +17,9 @@ fn abilities(service: QpType) -> Abilities {
         has_flush: is_rc,
         has_fence: is_rc,
         has_fenced_reads: is_rc,
+        completes_in_order: true,
+        least_read: 0,
+        crosses_pages: true,
         windows: match service {
             QpType::Rc => vec![MwType::One, MwType::Two, MwType::Two],
             QpType::Uc => vec![MwType::One],

@@ -2,6 +2,7 @@
 
 use rdmacm::{
     Access, Context, Gid, GidType, LinkLayer, Mtu, Path, PortState, Qp, QpModify, QpState, QpType,
+    Transport,
 };
 
 use super::Result;
@@ -27,7 +28,8 @@ impl Way {
         if attr.state != PortState::Active {
             return Err(format!("port {port} of {name} is not active: {:?}", attr.state).into());
         }
-        let needs_gid = attr.link_layer == LinkLayer::Ethernet;
+        let is_iwarp = context.device().transport() == Transport::Iwarp;
+        let needs_gid = attr.link_layer == LinkLayer::Ethernet && !is_iwarp;
         let (gid, index) = match needs_gid || gid_index.is_some() {
             true => own_gid(context, port, gid_index)?,
             // By the LID alone.

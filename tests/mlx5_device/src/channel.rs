@@ -12,8 +12,6 @@ pub(crate) struct Channel {
     /// Who opened it.
     pub(crate) file: u32,
     writer: OwnedFd,
-    /// The program's end once more, for taking events back.
-    reader: OwnedFd,
     /// Which file the program's end is, however often it is duplicated.
     identity: (u64, u64),
     /// Events that found no room.
@@ -31,12 +29,10 @@ impl Channel {
         }
         // SAFETY: both were made just now, and nobody else has them.
         let [theirs, writer] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-        let reader = theirs.try_clone().map_err(|_| libc::EMFILE)?;
         let identity = identity(theirs.as_raw_fd()).ok_or(libc::EBADF)?;
         let channel = Self {
             file,
             writer,
-            reader,
             identity,
             waiting: VecDeque::new(),
         };
@@ -68,11 +64,29 @@ impl Channel {
 
     /// Whether the program has read all events.
     pub(crate) fn is_empty(&self) -> bool {
-        let mut byte = 0u8;
-        let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
-        // SAFETY: room for one byte.
-        let read = unsafe { libc::recv(self.reader.as_raw_fd(), (&raw mut byte).cast(), 1, flags) };
-        read < 0 && self.waiting.is_empty()
+        let mut unread = 0;
+        // SAFETY: room for the one number that the request answers.
+        let asked =
+            unsafe { libc::ioctl(self.writer.as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) };
+        asked == 0 && unread == 0 && self.waiting.is_empty()
+    }
+
+    /// Whether the program has closed its end.
+    pub(crate) fn is_closed(&self) -> bool {
+        let mut poll = libc::pollfd {
+            fd: self.writer.as_raw_fd(),
+            events: 0,
+            revents: 0,
+        };
+        // SAFETY: one record.
+        unsafe { libc::poll(&raw mut poll, 1, 0) };
+        poll.revents & libc::POLLHUP != 0
+    }
+
+    /// A descriptor of the program's for this channel.
+    fn reader(&self) -> Option<RawFd> {
+        // Descriptors are small numbers.
+        (0..4096).find(|fd| self.is(*fd))
     }
 
     /// Takes back the events of an object that begin with its name. Returns how many those were.
@@ -80,8 +94,9 @@ impl Channel {
         let mut kept = Vec::new();
         let mut taken = 0;
         let mut event = [0u8; 16];
-        loop {
-            let (start, fd) = (event.as_mut_ptr().cast(), self.reader.as_raw_fd());
+        let reader = self.reader();
+        while let Some(fd) = reader {
+            let start = event.as_mut_ptr().cast();
             // SAFETY: room for sixteen bytes.
             let length = unsafe { libc::recv(fd, start, event.len(), libc::MSG_DONTWAIT) };
             if length <= 0 {

@@ -44,6 +44,8 @@ pub(crate) struct World {
     pub(crate) spare_pages: Vec<u64>,
     /// Queue pairs and completion queues that there were.
     pub(crate) buried: VecDeque<u32>,
+    /// When channels were looked at.
+    pub(crate) looked: Instant,
     next: u32,
 }
 
@@ -253,6 +255,7 @@ impl World {
             channels: BTreeMap::new(),
             spare_pages: Vec::new(),
             buried: VecDeque::new(),
+            looked: Instant::now(),
             next: 0,
         }
     }

@@ -13,7 +13,7 @@ mod window;
 use std::sync::atomic::Ordering;
 use std::sync::{PoisonError, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Shared;
 use crate::world::World;
@@ -52,9 +52,13 @@ impl World {
         let mut is_busy = self.look_at_pages();
         is_busy |= self.run();
         self.compare_copies();
-        self.channels
-            .values_mut()
-            .for_each(|channel| channel.flush());
+        if self.looked.elapsed() > Duration::from_millis(10) {
+            self.looked = Instant::now();
+            self.channels.retain(|_, channel| !channel.is_closed());
+            self.channels
+                .values_mut()
+                .for_each(|channel| channel.flush());
+        }
         is_busy
     }
 }

@@ -55,50 +55,70 @@ impl Qp {
                 self.send_count
             ));
         }
-        let bytes = self.ring_bytes(index, 16);
-        let (ctrl, _) = CtrlSeg::read_from_prefix(&bytes).expect("it is long enough");
+        let header = Header::parse(&self.ring_bytes(index, 16), index, self.number)?;
+        if header.blocks > posted {
+            return Err(format!(
+                "request {index} has {} blocks, {posted} are posted",
+                header.blocks
+            ));
+        }
+        Ok(Some(Request {
+            index,
+            blocks: header.blocks,
+            opcode: header.opcode,
+            flags: header.flags,
+            word: header.word,
+            body: self.ring_bytes(index, header.length).split_off(16),
+        }))
+    }
+}
+
+/// What a control segment says.
+struct Header {
+    length: usize,
+    blocks: u16,
+    opcode: Opcode,
+    flags: CtrlFlags,
+    word: [u8; 4],
+}
+
+impl Header {
+    /// Of the request at a block of a queue pair's send queue. The error says what is wrong with it.
+    fn parse(bytes: &[u8], index: u16, number: u32) -> Result<Self, String> {
+        let (ctrl, _) = segment::<CtrlSeg>(bytes)?;
         let (first, second) = (ctrl.opmod_idx_opcode.get(), ctrl.qpn_ds.get());
         let named = (first >> 8) as u16;
         if named != index {
             return Err(format!("the request at block {index} says it is {named}"));
         }
-        let own = self.attr_number(second >> 8)?;
-        let length = (second & 0x3f) as usize * 16;
-        let blocks = length.div_ceil(64) as u16;
-        if length == 0 || second & 0xc0 != 0 || blocks > posted {
-            return Err(format!(
-                "request {index} of {own:#x} is {length} bytes long, {posted} blocks are posted: \
-                 {second:#x}"
-            ));
+        if second >> 8 != number {
+            let other = second >> 8;
+            return Err(format!("a request of queue pair {other:#x} is in it"));
         }
+        let length = (second & 0x3f) as usize * 16;
         let flags = CtrlFlags::from_bits_retain(ctrl.fm_ce_se);
         let known = CtrlFlags::SOLICITED
             | CtrlFlags::CQ_UPDATE
             | CtrlFlags::INITIATOR_SMALL_FENCE
             | CtrlFlags::FENCE;
         if first >> 24 != 0
+            || second & 0xc0 != 0
             || ctrl.signature != 0
             || ctrl.dci_stream_channel_id.get() != 0
             || !(flags - known).is_empty()
         {
             return Err(format!("reserved bits in request {index}: {bytes:02x?}"));
         }
-        Ok(Some(Request {
-            index,
-            blocks,
+        if length == 0 {
+            return Err(format!("request {index} has no length"));
+        }
+        Ok(Self {
+            length,
+            blocks: length.div_ceil(64) as u16,
             opcode: Opcode(first as u8),
             flags,
             word: ctrl.imm.to_bytes(),
-            body: self.ring_bytes(index, length).split_off(16),
-        }))
-    }
-
-    /// Requests name the queue pair that they are in.
-    fn attr_number(&self, named: u32) -> Result<u32, String> {
-        match named == self.number {
-            true => Ok(named),
-            false => Err(format!("a request of queue pair {named:#x} is in it")),
-        }
+        })
     }
 }
 

@@ -114,8 +114,9 @@ impl World {
         true
     }
 
-    /// The key that changes. Its low byte is not looked at: the C library names a window by the one
-    /// that it had before it was invalidated, which put another there.
+    /// The key that changes. Its low byte is not looked at: the kernel's own registrations name a key
+    /// by the byte that it is to have, and the C library a window by the one that it had before it
+    /// was invalidated.
     fn window(&mut self, pd: u32, key: u32) -> Option<&mut Key> {
         let found = self.keys.get_mut(&(key >> 8))?;
         (found.pd == pd).then_some(found)
