@@ -10,7 +10,7 @@ use super::compare::Tally;
 use super::create::Machine;
 use super::fields::{self, Role};
 use super::scenario;
-use super::vectors::{Recording, all_in, bytes, list, number, own_folder, text};
+use super::vectors::{Recording, all_in, list, number, own_folder, text};
 use super::world::Plan;
 
 /// Of each field so many are flipped, of those that more have.
@@ -21,7 +21,23 @@ struct Output {
     path: String,
     pointer: String,
     /// Bits of it that count: of bytes those that the device reads, of numbers 16.
-    bits: Vec<Range<usize>>,
+    bits: Range<usize>,
+    /// Bits among them that do not.
+    except: Range<usize>,
+}
+
+impl Output {
+    fn bit_count(&self) -> usize {
+        self.bits.len() - self.except.len()
+    }
+
+    fn bit(&self, number: usize) -> usize {
+        let bit = self.bits.start + number;
+        match bit < self.except.start {
+            true => bit,
+            false => bit + self.except.len(),
+        }
+    }
 }
 
 /// The outputs of a recording that are compared.
@@ -33,10 +49,16 @@ fn outputs(recording: &Value) -> Vec<Output> {
             outputs.extend(outputs_of_ioctl(recording, pointer, list(value)));
         } else if role == Role::Output && !value.is_null() && !is_excepted(recording, path, pointer)
         {
+            let bits = bits(recording, path, value);
+            let (bits, except) = match request_of(recording, path, pointer) {
+                Some(wqe) => within(bits, wqe),
+                None => (bits, 0..0),
+            };
             outputs.push(Output {
-                bits: bits(recording, path, pointer, value),
                 path: path.to_owned(),
                 pointer: pointer.to_owned(),
+                bits,
+                except,
             });
         }
     })
@@ -65,7 +87,8 @@ fn outputs_of_ioctl(recording: &Value, pointer: &str, attributes: &[Value]) -> V
             Some(Output {
                 path: format!("{} of an ioctl, {name}", text(&recording["kind"])),
                 pointer: format!("{pointer}/{index}/data"),
-                bits: vec![from * 8..end * 8],
+                bits: from * 8..end * 8,
+                except: 0..0,
             })
         });
     compared.collect()
@@ -102,56 +125,47 @@ fn has_stale_bytes(scenario: &Value) -> bool {
 }
 
 /// The bits of an output that count.
-fn bits(scenario: &Value, path: &str, pointer: &str, value: &Value) -> Vec<Range<usize>> {
-    if path == "cmd.core_in" || path == "cmd.uhw_in" {
-        return bits_of_command(scenario, path.trim_start_matches("cmd."), value);
-    }
-    let length = match value {
-        Value::String(text) if !text.starts_with("0x") => text.len() * 4,
+fn bits(recording: &Value, path: &str, value: &Value) -> Range<usize> {
+    let to_core = match text(&recording["kind"]) {
+        "create_cq" => 16..20,
+        "create_srq" => 20..28,
+        _ => 32..52,
+    };
+    match (path, value) {
+        // The sizes in a written command, and what the driver is told behind the addresses.
+        ("cmd.core_in", _) => to_core.start * 8..to_core.end * 8,
+        ("cmd.uhw_in", _) => 16 * 8..text(value).len() * 4,
+        (_, Value::String(text)) if !text.starts_with("0x") => 0..text.len() * 4,
         // Widths of stores, or links of a list.
-        Value::Array(list) => return vec![0..list.len() * 8],
-        _ => return vec![0..16],
-    };
-    let step = step_of(scenario, pointer);
-    let wqes = list(&step["wqes"]);
-    let wqe = match path {
-        "post_send.wqes.hex" => {
-            let index = pointer
-                .rsplit('/')
-                .nth(1)
-                .and_then(|index| index.parse().ok());
-            wqes.get::<usize>(index.expect("an index"))
-        }
-        "post_send.uar.hex" => wqes.last(),
-        _ => None,
-    };
-    let Some(wqe) = wqe else {
-        return vec![0..length];
-    };
-    let length = length.min(bytes(&wqe["hex"]).len() * 8);
-    match list(&wqe["ignore"]) {
-        [from, bytes] => {
-            let from = number(from) as usize * 8;
-            let to = from + number(bytes) as usize * 8;
-            vec![0..from.min(length), to.min(length)..length]
-        }
-        _ => vec![0..length],
+        (_, Value::Array(list)) => 0..list.len() * 8,
+        _ => 0..16,
     }
 }
 
-/// Of a command that makes a queue: what the driver is told behind the addresses, and the sizes.
-fn bits_of_command(recording: &Value, field: &str, value: &Value) -> Vec<Range<usize>> {
-    let bytes = text(value).len() / 2;
-    let ranges = match (field, text(&recording["kind"])) {
-        ("uhw_in", _) => vec![16..bytes],
-        (_, "create_cq") => vec![16..20],
-        (_, "create_srq") => vec![20..24, 24..28],
-        (_, _) => vec![32..52],
+/// The request whose bytes an output has.
+fn request_of<'s>(scenario: &'s Value, path: &str, pointer: &str) -> Option<&'s Value> {
+    let requests = list(&step_of(scenario, pointer)["wqes"]);
+    match path {
+        "post_send.wqes.hex" => {
+            let index = pointer.rsplit('/').nth(1)?;
+            requests.get(index.parse::<usize>().ok()?)
+        }
+        "post_send.uar.hex" => requests.last(),
+        _ => None,
+    }
+}
+
+/// What of the bits are of a request, and what of them the device does not look at.
+fn within(bits: Range<usize>, wqe: &Value) -> (Range<usize>, Range<usize>) {
+    let end = bits.end.min(text(&wqe["hex"]).len() * 4);
+    let except = match list(&wqe["ignore"]) {
+        [from, bytes] => {
+            let from = number(from) as usize * 8;
+            from.min(end)..(from + number(bytes) as usize * 8).min(end)
+        }
+        _ => 0..0,
     };
-    let in_bits = ranges
-        .into_iter()
-        .map(|range| range.start * 8..range.end * 8);
-    in_bits.collect()
+    (bits.start..end, except)
 }
 
 /// Flips one bit.
@@ -200,7 +214,7 @@ fn flip_all(
     let mut all: BTreeMap<String, Vec<(&Recording, Output)>> = BTreeMap::new();
     for recording in recordings.iter().filter(|recording| is_of_kind(recording)) {
         for output in outputs(&recording.value) {
-            if output.bits.iter().any(|range| !range.is_empty()) {
+            if output.bit_count() > 0 {
                 let of_field = all.entry(output.path.clone()).or_default();
                 of_field.push((recording, output));
             }
@@ -210,9 +224,7 @@ fn flip_all(
     for of_field in all.values() {
         for _ in 0..PER_FIELD {
             let (recording, output) = &of_field[numbers.below(of_field.len())];
-            let count: usize = output.bits.iter().map(|range| range.len()).sum();
-            let mut bits = output.bits.iter().cloned().flatten();
-            let bit = bits.nth(numbers.below(count)).expect("a bit");
+            let bit = output.bit(numbers.below(output.bit_count()));
             let mut changed = recording.value.clone();
             flip(
                 changed
