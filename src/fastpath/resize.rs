@@ -38,9 +38,7 @@ impl CqResize {
     /// the queue in its old memory.
     pub(crate) fn changes(&self, queue: &CompletionQueue) -> bool {
         match (self, queue) {
-            (Self::Mlx5(resize), CompletionQueue::Mlx5(queue)) => {
-                resize.entries() + 1 != queue.depth()
-            }
+            (Self::Mlx5(resize), CompletionQueue::Mlx5(queue)) => resize.entries() != queue.depth(),
             _ => true,
         }
     }

@@ -107,7 +107,7 @@ impl CompletionQueue {
     /// Where completions end at the latest: each entry is looked at once.
     #[inline]
     pub(crate) fn end(&self) -> u32 {
-        self.next.wrapping_add(self.depth())
+        self.next.wrapping_add(self.ring.count())
     }
 
     /// Takes the next completion before `end`. Its entry is the device's again after `give_back`.
