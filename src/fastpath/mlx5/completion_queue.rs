@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rdmacm_kernel_abi::mlx5::{CQ_ARM_DB, CQ_DB_REQ_NOT, CQ_DB_REQ_NOT_SOL, CQ_SET_CI};
 use rdmacm_kernel_abi::uverbs::Wc;
 
-use super::cq_ring::{CqRing, Entry};
+use super::cq_ring::{CqRing, Cursor, Entry};
 use super::cqe::{self, Side};
-use super::send_entry::SendEntry;
 use super::directory::{Directory, Gone, Members};
 use super::doorbell;
-use super::posted::QueuePair;
+use super::posted::{Finisher, QueuePair};
 use super::register::ArmRegister;
 use super::scatter::Regions;
+use super::send_entry::Key;
 use crate::fastpath::completion::Completion;
 
 /// A completion queue.
@@ -22,15 +22,37 @@ pub(crate) struct CompletionQueue {
     ring: Arc<CqRing>,
     directory: Arc<Directory>,
     members: Members,
-    /// The queue pair of the last completion: the next is mostly of the same.
-    current: Option<Arc<QueuePair>>,
-    next: u32,
+    cursor: Cursor,
+    current: Current,
     number: u32,
     arm: ArmRegister,
     /// How many events of the queue were read from its channel.
     events: Arc<AtomicU32>,
     /// The memory that short messages are copied to.
     regions: Arc<Regions>,
+}
+
+/// The queue pair of the last completion: the next is mostly of the same.
+#[derive(Debug)]
+struct Current {
+    key: Key,
+    place_of_key: usize,
+    /// Its number.
+    number: u32,
+    sends: Finisher,
+    pair: Option<Arc<QueuePair>>,
+}
+
+impl Current {
+    fn new(directory: &Directory, pair: Option<&Arc<QueuePair>>) -> Self {
+        Self {
+            key: Key::new(pair.map_or(0, |pair| pair.key)),
+            place_of_key: directory.place_of_key(),
+            number: pair.map_or(0, |pair| pair.number),
+            sends: Finisher::of(pair.and_then(|pair| pair.sends.as_ref())),
+            pair: pair.cloned(),
+        }
+    }
 }
 
 impl CompletionQueue {
@@ -43,11 +65,11 @@ impl CompletionQueue {
         regions: Arc<Regions>,
     ) -> Self {
         Self {
+            cursor: Cursor::new(&ring, 0),
+            current: Current::new(&directory, None),
             ring,
             directory,
             members: Members::default(),
-            current: None,
-            next: 0,
             number,
             arm,
             events,
@@ -62,7 +84,9 @@ impl CompletionQueue {
 
     /// How many completions there are.
     pub(crate) fn waiting(&self) -> u32 {
-        self.ring.end(self.next).wrapping_sub(self.next)
+        self.ring
+            .end(self.cursor.counter)
+            .wrapping_sub(self.cursor.counter)
     }
 
     /// What a queue pair that completes here is added to.
@@ -78,25 +102,29 @@ impl CompletionQueue {
     /// Takes out as many completions as there are, up to the length of `entries`, and returns them.
     #[inline(always)]
     pub(crate) fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
-        match self.ring.get(self.next) {
-            None => &[],
-            Some(_) => self.poll_some(entries),
+        if let [entry] = &mut *entries
+            && self.take_send(&mut entry.0)
+        {
+            self.give_back();
+            return entries;
+        }
+        // SAFETY: the ring is there.
+        match unsafe { self.cursor.is_at_end() } {
+            true => &[],
+            false => self.poll_some(entries),
         }
     }
 
     /// As `poll`, where there is something.
     #[inline(never)]
     fn poll_some<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
-        let mut taken = 0;
-        loop {
-            taken += self.take_sends(&mut entries[taken..]);
-            let Some(entry) = entries.get_mut(taken) else {
+        let mut taken = self.take_sends(entries);
+        while let Some(entry) = entries.get_mut(taken) {
+            if !self.take(&mut entry.0) {
                 break;
-            };
-            match self.take(&mut entry.0) {
-                true => taken += 1,
-                false => break,
             }
+            taken += 1;
+            taken += self.take_sends(&mut entries[taken..]);
         }
         if taken > 0 {
             self.give_back();
@@ -107,14 +135,14 @@ impl CompletionQueue {
     /// Where completions end at the latest: each entry is looked at once.
     #[inline]
     pub(crate) fn end(&self) -> u32 {
-        self.next.wrapping_add(self.ring.count())
+        self.cursor.counter.wrapping_add(self.ring.count())
     }
 
     /// Takes the next completion before `end`. Its entry is the device's again after `give_back`.
     #[inline]
     pub(crate) fn next_before(&mut self, end: u32) -> Option<Completion> {
         let mut completion = Completion::default();
-        (self.next != end && self.take(&mut completion.0)).then_some(completion)
+        (self.cursor.counter != end && self.take(&mut completion.0)).then_some(completion)
     }
 
     /// Tells the device which entries it may write again.
@@ -124,46 +152,82 @@ impl CompletionQueue {
         doorbell::order_memory();
         self.directory
             .record()
-            .set(CQ_SET_CI, self.next & 0x00ff_ffff);
+            .set(CQ_SET_CI, self.cursor.counter & 0x00ff_ffff);
     }
 
-    /// Takes completions of sends and writes that succeeded, of the queue pair of the last completion,
-    /// up to the first that is another's or tells more. These are most of what there is, and their
-    /// entries say little: `translate` takes the others.
+    /// Takes the next completion if it is one of a send or write that succeeded, of the queue pair of
+    /// the last completion. These are most of what there is, and their entries say little: `take` and
+    /// `translate` are for the others.
     #[inline(always)]
+    fn take_send(&mut self, wc: &mut Wc) -> bool {
+        // SAFETY: the ring is there.
+        let Some(entry) = (unsafe { self.cursor.send() }) else {
+            return false;
+        };
+        // After the look at the entry, as in `take`.
+        if !self.members.is_current(&self.directory) {
+            return false;
+        }
+        let current = &self.current;
+        let Some(said) = entry.read(current.place_of_key, current.key) else {
+            return false;
+        };
+        let mut done = current.sends.done();
+        // SAFETY: the requests are those of `current`.
+        let finished = unsafe { current.sends.places().finish(said.block, &mut done) };
+        let Some(wr_id) = finished else {
+            return false;
+        };
+        current.sends.commit(done);
+        *wc = Wc {
+            wr_id,
+            opcode: said.completion,
+            qp_num: current.number,
+            ..Wc::default()
+        };
+        self.cursor.advance(&self.ring);
+        true
+    }
+
+    /// The same for as many as there are in a row, up to the end of the memory.
+    #[inline(never)]
     fn take_sends(&mut self, entries: &mut [Completion]) -> usize {
-        let Some(pair) = &self.current else { return 0 };
-        let Some(sends) = &pair.sends else { return 0 };
-        let (mut at, left, owner) = self.ring.rest(self.next);
-        let (stride, place_of_key) = (self.ring.bytes_per_entry(), self.directory.place_of_key());
-        let mut finisher = sends.finisher();
+        // All that the loop needs is in local variables: the compiler cannot know that what it writes
+        // into `entries` leaves the queue as it is.
+        let version = self.directory.version();
+        let seen = self.members.version();
+        let current = &self.current;
+        let (key, place_of_key, places) =
+            (current.key, current.place_of_key, current.sends.places());
+        let mut plain = Wc {
+            qp_num: current.number,
+            ..Wc::default()
+        };
+        let mut done = current.sends.done();
         let mut taken = 0;
-        for entry in entries.iter_mut().take(left as usize) {
-            // SAFETY: the entry is in the ring, which has so many to its end.
-            let entry_at = unsafe { SendEntry::of(at, owner) };
-            // After the look at the entry, as in `take`.
-            if !self.members.is_current(&self.directory) {
+        for (wc, place) in entries.iter_mut().zip(self.cursor.places()) {
+            // SAFETY: the ring is there.
+            let Some(entry) = (unsafe { place.send() }) else {
+                break;
+            };
+            // After the look at the entry, as in `take`. Acquire: see `Members::is_current`.
+            if version.load(Ordering::Acquire) != seen {
                 break;
             }
-            let Some(opcode) = entry_at.and_then(|entry| entry.opcode(place_of_key, pair.key)) else {
+            let Some(said) = entry.read(place_of_key, key) else {
                 break;
             };
-            let Some(wr_id) = finisher.finish(opcode.block) else {
+            // SAFETY: the requests are those of `current`.
+            let Some(wr_id) = (unsafe { places.finish(said.block, &mut done) }) else {
                 break;
             };
-            entry.0 = Wc {
-                wr_id,
-                opcode: opcode.completion,
-                qp_num: pair.number,
-                ..Wc::default()
-            };
-            // SAFETY: at most one behind the last entry.
-            at = unsafe { at.byte_add(stride as usize) };
+            (plain.wr_id, plain.opcode) = (wr_id, said.completion);
+            wc.0 = plain;
             taken += 1;
         }
         if taken > 0 {
-            finisher.commit();
-            self.next = self.next.wrapping_add(taken as u32);
+            current.sends.commit(done);
+            self.cursor.skip(&self.ring, taken as u32);
         }
         taken
     }
@@ -172,14 +236,14 @@ impl CompletionQueue {
     #[inline(always)]
     fn take(&mut self, wc: &mut Wc) -> bool {
         loop {
-            let entry = self.ring.get(self.next);
+            let entry = self.ring.get(self.cursor.counter);
             // After the look at the entry: the queue pair of a completion was added before it came.
             if !self.members.is_current(&self.directory) {
                 self.catch_up();
                 continue;
             }
             let Some(entry) = entry else { return false };
-            self.next = self.next.wrapping_add(1);
+            self.cursor.advance(&self.ring);
             if self.translate(entry, wc) {
                 return true;
             }
@@ -195,11 +259,11 @@ impl CompletionQueue {
             return cqe::is_unknown(entry, wc);
         };
         let key = self.directory.key_of(entry);
-        let is_current = matches!(&self.current, Some(pair) if pair.key == key);
+        let is_current = matches!(&self.current.pair, Some(pair) if pair.key == key);
         if !is_current {
             self.look_up(key);
         }
-        match (&self.current, side) {
+        match (&self.current.pair, side) {
             (Some(pair), Side::Requester) => cqe::requester(entry, pair, &self.regions, wc),
             (Some(pair), Side::Responder) => cqe::responder(entry, pair, &self.regions, wc),
             (Some(pair), Side::FailedRequester | Side::FailedResponder) => {
@@ -212,45 +276,22 @@ impl CompletionQueue {
 
     #[cold]
     fn look_up(&mut self, key: u32) {
-        self.current = self.members.find(key).cloned();
+        self.current = Current::new(&self.directory, self.members.find(key));
     }
 
     /// Takes the list of queue pairs as it is now, and takes out what those left that went.
     #[cold]
     pub(super) fn catch_up(&mut self) {
-        let gone = self.members.catch_up(&self.directory);
-        self.current = None;
-        let before = self.next;
-        for gone in &gone {
-            self.take_out(gone);
-        }
-        if self.next != before {
+        let (ring, directory) = (Arc::clone(&self.ring), Arc::clone(&self.directory));
+        let (before, mut next) = (self.cursor.counter, self.cursor.counter);
+        self.members.catch_up(&directory, |gone| {
+            next = take_out(&ring, &directory, next, &gone);
+        });
+        self.current = Current::new(&directory, None);
+        if next != before {
+            self.cursor = Cursor::new(&ring, next);
             self.give_back();
         }
-    }
-
-    /// Takes out completions from the end on backwards: what stays moves up behind them.
-    fn take_out(&mut self, gone: &Gone) {
-        let mut taken = 0;
-        let mut counter = self.ring.end(self.next);
-        let end = gone.end_from(self.next);
-        while counter != self.next {
-            counter = counter.wrapping_sub(1);
-            let Some(entry) = self.ring.get(counter) else {
-                continue;
-            };
-            let is_before_end = end.wrapping_sub(counter) as i32 > 0;
-            if is_before_end && self.directory.key_of(entry) == gone.key() {
-                cqe::forget(entry, gone.shared());
-                taken += 1;
-            } else if taken > 0 {
-                // SAFETY: both entries are the program's, and this is the only thread that reads
-                // them: others look at them under the directory's lock, and only at what the record
-                // still calls the device's, which ends before.
-                unsafe { self.ring.copy_within(counter, counter.wrapping_add(taken)) };
-            }
-        }
-        self.next = self.next.wrapping_add(taken);
     }
 
     /// Asks for an event at the next completion, or at the next that is solicited or has failed.
@@ -261,7 +302,7 @@ impl CompletionQueue {
         };
         // The device takes a number that it has seen for one that it has answered.
         let serial = self.events.load(Ordering::Relaxed) & 3;
-        let word = serial << 28 | command | self.next & 0x00ff_ffff;
+        let word = serial << 28 | command | self.cursor.counter & 0x00ff_ffff;
         self.directory.record().set(CQ_ARM_DB, word);
         self.arm.arm(u64::from(word) << 32 | u64::from(self.number));
     }
@@ -269,10 +310,10 @@ impl CompletionQueue {
     /// Takes over the completions of the queue that this one replaces, after the kernel has made the
     /// change. False when the mark is missing that the device leaves at their end.
     pub(super) fn move_to(&mut self, ring: Arc<CqRing>) -> bool {
-        let mut from = self.next;
+        let mut from = self.cursor.counter;
         let mut to = from.wrapping_add(1);
         let found = loop {
-            let is_lap = from.wrapping_sub(self.next) >= self.ring.count();
+            let is_lap = from.wrapping_sub(self.cursor.counter) >= self.ring.count();
             let Some(entry) = self.ring.get(from).filter(|_| !is_lap) else {
                 break false;
             };
@@ -285,7 +326,8 @@ impl CompletionQueue {
             from = from.wrapping_add(1);
             to = to.wrapping_add(1);
         };
-        self.next = self.next.wrapping_add(1);
+        let next = self.cursor.counter.wrapping_add(1);
+        self.cursor = Cursor::new(&ring, next);
         self.directory.move_to(Arc::clone(&ring));
         self.ring = ring;
         found
@@ -296,4 +338,29 @@ impl CompletionQueue {
     pub(super) fn ring(&self) -> &Arc<CqRing> {
         &self.ring
     }
+}
+
+/// Takes out the completions of a queue pair that went, of those from `next` on: from their end on
+/// backwards, so that what stays moves up behind them. Returns where the queue begins then. The
+/// directory must be locked.
+fn take_out(ring: &CqRing, directory: &Directory, next: u32, gone: &Gone) -> u32 {
+    let mut taken = 0;
+    let mut counter = ring.end(next);
+    let end = gone.end_from(next);
+    while counter != next {
+        counter = counter.wrapping_sub(1);
+        let Some(entry) = ring.get(counter) else {
+            continue;
+        };
+        let is_before_end = end.wrapping_sub(counter) as i32 > 0;
+        if is_before_end && directory.key_of(entry) == gone.key() {
+            cqe::forget(entry, gone.shared());
+            taken += 1;
+        } else if taken > 0 {
+            // SAFETY: both entries are the program's. Of its threads only the one that polls reads
+            // them without the directory's lock, and that is this one.
+            unsafe { ring.copy_within(counter, counter.wrapping_add(taken)) };
+        }
+    }
+    next.wrapping_add(taken)
 }

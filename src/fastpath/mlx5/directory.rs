@@ -67,6 +67,12 @@ impl Directory {
         }
     }
 
+    /// Counts changes.
+    #[inline(always)]
+    pub(super) fn version(&self) -> &AtomicU32 {
+        &self.version
+    }
+
     pub(super) fn record(&self) -> &Record {
         &self.record
     }
@@ -154,6 +160,12 @@ impl Directory {
 }
 
 impl Members {
+    /// Which state of the directory the list is.
+    #[inline(always)]
+    pub(super) fn version(&self) -> u32 {
+        self.version
+    }
+
     /// Whether the list is as the directory has it.
     #[inline(always)]
     pub(super) fn is_current(&self, directory: &Directory) -> bool {
@@ -161,12 +173,15 @@ impl Members {
         self.version == directory.version.load(Ordering::Acquire)
     }
 
-    /// Takes the list as it is now. Returns what is to be taken out of the queue first.
-    pub(super) fn catch_up(&mut self, directory: &Directory) -> Vec<Gone> {
+    /// Takes the list as it is now. What is to be taken out of the queue first is handed over while
+    /// nobody else looks at the queue.
+    pub(super) fn catch_up(&mut self, directory: &Directory, mut take_out: impl FnMut(Gone)) {
         let mut changes = directory.changes();
         self.version = directory.version.load(Ordering::Acquire);
         self.list.clone_from(&changes.members);
-        std::mem::take(&mut changes.gone)
+        for gone in std::mem::take(&mut changes.gone) {
+            take_out(gone);
+        }
     }
 
     /// The queue pair of a key.

@@ -6,6 +6,7 @@
 //! only after all that was stored before, and its completion is seen only after that. So the values
 //! need no order of their own.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -38,7 +39,7 @@ struct SendSlot {
 const NO_NUMBER: u64 = u32::MAX as u64;
 
 impl SendSlot {
-    fn unused() -> Self {
+    const fn unused() -> Self {
         Self {
             wr_id: AtomicU64::new(0),
             number_and_opcode: AtomicU64::new(NO_NUMBER),
@@ -92,16 +93,6 @@ impl Sends {
         Some(Noted { wr_id, opcode })
     }
 
-    /// Finishes several requests.
-    #[inline(always)]
-    pub(super) fn finisher(&self) -> Finisher<'_> {
-        Finisher {
-            sends: self,
-            mask: self.slots.len() - 1,
-            done: self.done.load(Ordering::Relaxed),
-        }
-    }
-
     /// How many requests are done.
     #[inline(always)]
     pub(super) fn done(&self) -> u32 {
@@ -125,35 +116,88 @@ impl Sends {
     }
 }
 
-/// Finishes requests one after the other, as [`Sends::finish`] does, and lets the send queue know at
-/// the end.
-pub(super) struct Finisher<'s> {
-    sends: &'s Sends,
-    mask: usize,
-    done: u32,
+/// The slots of a send queue for finishing many requests of it: of nobody's, until there is one.
+#[derive(Debug)]
+pub(super) struct Finisher {
+    places: Places,
+    done: NonNull<AtomicU32>,
+    /// Keeps both valid.
+    _sends: Option<Arc<Sends>>,
 }
 
-impl Finisher<'_> {
-    /// As [`Sends::finish`], for requests whose opcode the device tells: their number.
-    #[inline(always)]
-    pub(super) fn finish(&mut self, block: u32) -> Option<u64> {
-        let index = block as usize & self.mask;
-        // SAFETY: there is a slot for each block, as many as a power of two, of which the mask is one
-        // less.
-        let slot = unsafe { self.sends.slots.get_unchecked(index) };
-        let number = slot.number_and_opcode.load(Ordering::Relaxed) as u32;
-        if number.wrapping_sub(self.done) > self.mask as u32 {
-            return None;
+/// Where the slots are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Places {
+    slots: NonNull<SendSlot>,
+    mask: u32,
+}
+
+// SAFETY: addresses of atomics in an object that is `Sync` and kept alive, or static.
+unsafe impl Send for Finisher {}
+// SAFETY: as above.
+unsafe impl Sync for Finisher {}
+
+static NO_SLOT: SendSlot = SendSlot::unused();
+static NOTHING_DONE: AtomicU32 = AtomicU32::new(0);
+
+impl Finisher {
+    /// Of a send queue; without one it finishes nothing.
+    pub(super) fn of(sends: Option<&Arc<Sends>>) -> Self {
+        let (slots, done) = match sends {
+            Some(sends) => (&sends.slots[..], &sends.done),
+            None => (std::slice::from_ref(&NO_SLOT), &NOTHING_DONE),
+        };
+        Self {
+            places: Places {
+                slots: NonNull::from(slots).cast(),
+                mask: slots.len() as u32 - 1,
+            },
+            done: NonNull::from(done),
+            _sends: sends.cloned(),
         }
-        self.done = number.wrapping_add(1);
-        Some(slot.wr_id.load(Ordering::Relaxed))
+    }
+
+    /// To be used while the finisher is there.
+    #[inline(always)]
+    pub(super) fn places(&self) -> Places {
+        self.places
+    }
+
+    /// How many requests are done.
+    #[inline(always)]
+    pub(super) fn done(&self) -> u32 {
+        // SAFETY: see the fields.
+        unsafe { self.done.as_ref() }.load(Ordering::Relaxed)
     }
 
     /// Gives the places back.
     #[inline(always)]
-    pub(super) fn commit(self) {
-        // Release: what was read of the requests was read before their places are used again.
-        self.sends.done.store(self.done, Ordering::Release);
+    pub(super) fn commit(&self, done: u32) {
+        // SAFETY: see the fields. Release: what was read of the requests was read before their places
+        // are used again.
+        unsafe { self.done.as_ref() }.store(done, Ordering::Release);
+    }
+}
+
+impl Places {
+    /// As [`Sends::finish`], for requests whose opcode the device tells: their number. `done` is
+    /// counted up, and is to be given to [`Finisher::commit`].
+    ///
+    /// # Safety
+    ///
+    /// The finisher must be there.
+    #[inline(always)]
+    pub(super) unsafe fn finish(self, block: u32, done: &mut u32) -> Option<u64> {
+        let index = (block & self.mask) as usize;
+        // SAFETY: by the caller; there are as many slots as a power of two, of which the mask is one
+        // less.
+        let slot = unsafe { self.slots.add(index).as_ref() };
+        let number = slot.number_and_opcode.load(Ordering::Relaxed) as u32;
+        if number.wrapping_sub(*done) > self.mask {
+            return None;
+        }
+        *done = number.wrapping_add(1);
+        Some(slot.wr_id.load(Ordering::Relaxed))
     }
 }
 

@@ -33,7 +33,7 @@ static COMPLETIONS: [u8; 256] = {
     table[Opcode::RDMA_WRITE.0 as usize] = WcOpcode::RDMA_WRITE.0 as u8;
     table
 };
-const OTHER: u8 = u8::MAX;
+const OTHER: u8 = 1 << 7;
 
 impl SendEntry {
     /// The entry, if it is the program's, with this owner, and of this form: neither an error nor
@@ -53,9 +53,9 @@ impl SendEntry {
         is_it.then_some(Self(at))
     }
 
-    /// What it says, if it is of the queue pair of `key`, whose word is at an offset in the entry.
+    /// What it says, if it is of the queue pair that has `key` in the word at an offset in the entry.
     #[inline(always)]
-    pub(super) fn opcode(self, place_of_key: usize, key: u32) -> Option<Said> {
+    pub(super) fn read(self, place_of_key: usize, key: Key) -> Option<Said> {
         let at = self.0.as_ptr();
         // SAFETY: the fields are an aligned word, a half word, and a byte of the entry. Volatile: a
         // device gone wild may write meanwhile, and what was checked must be what is used.
@@ -66,11 +66,26 @@ impl SendEntry {
                 (&raw const (*at).sop_drop_qpn).cast::<u8>().read_volatile(),
             )
         };
+        if (word ^ key.0) & Key::MASK != 0 {
+            return None;
+        }
         let completion = COMPLETIONS[usize::from(opcode)];
-        let is_it = u32::from_be(word) << 8 == key << 8 && completion != OTHER;
-        is_it.then_some(Said {
+        (completion & OTHER == 0).then_some(Said {
             block: u32::from(u16::from_be(counter)),
             completion: u32::from(completion),
         })
+    }
+}
+
+/// The number that completions name a queue pair by, as it stands in their word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key(u32);
+
+impl Key {
+    /// The three bytes that are the number.
+    const MASK: u32 = 0x00ff_ffff_u32.to_be();
+
+    pub(super) fn new(number: u32) -> Self {
+        Self(number.to_be() & Self::MASK)
     }
 }

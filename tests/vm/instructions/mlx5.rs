@@ -16,13 +16,7 @@ struct Row {
     limit: u64,
 }
 
-const fn row(
-    mark: &'static str,
-    call: &'static str,
-    count: u64,
-    theirs: u64,
-    limit: u64,
-) -> Row {
+const fn row(mark: &'static str, call: &'static str, count: u64, theirs: u64, limit: u64) -> Row {
     Row {
         mark,
         call,
@@ -50,7 +44,13 @@ const ROWS: [Row; 7] = [
     row("a list of 8 sends", "list of 8 sends, each", 8, 187, 62),
     row("receive into 1 segment", "receive", 1, 134, 45),
     row("poll of 1 completion", "poll of one completion", 1, 185, 62),
-    row("poll of 16 completions", "poll of 16 completions, each", 16, 107, 36),
+    row(
+        "poll of 16 completions",
+        "poll of 16 completions, each",
+        16,
+        107,
+        36,
+    ),
     row("poll of nothing", "poll of nothing", 1, 91, 15),
 ];
 
