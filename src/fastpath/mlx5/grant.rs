@@ -137,6 +137,10 @@ impl Settings {
     ///
     /// For a size of completions that there is not.
     pub(super) fn from_environment() -> Result<Self> {
+        #[cfg(test)]
+        if let Some(settings) = STAND_IN.get() {
+            return Ok(settings);
+        }
         let is_off = |name| env::var_os(name).is_some_and(|value| value == "0");
         let is_on = |name| env::var_os(name).is_some_and(|value| value != "0");
         let completion_bytes = match env::var("MLX5_CQE_SIZE").as_deref() {
@@ -154,4 +158,11 @@ impl Settings {
             completion_bytes,
         })
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Settings in place of those of the environment, which belongs to all threads of the tests.
+    pub(super) static STAND_IN: std::cell::Cell<Option<Settings>> =
+        const { std::cell::Cell::new(None) };
 }

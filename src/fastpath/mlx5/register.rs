@@ -96,6 +96,12 @@ impl Register {
         self.index
     }
 
+    /// Where the register begins in its page.
+    #[cfg(test)]
+    pub(super) fn offset(&self) -> usize {
+        self.first.as_ptr() as usize % UAR_SIZE
+    }
+
     /// Bytes of the longest request that can be stored instead of a doorbell; 0 for none.
     #[inline(always)]
     pub(super) fn half(&self) -> u32 {

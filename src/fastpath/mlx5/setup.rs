@@ -19,6 +19,8 @@ use super::posted::{Incoming, QueuePair, Receives, Sends, SharedReceives};
 use super::queue_memory::{QueueMemory, pages};
 use super::record::Record;
 use super::recv_queue::RecvQueue;
+#[cfg(test)]
+use super::register::Register;
 use super::registers::Lease;
 use super::send_queue::SendQueue;
 use super::shared_recv_queue::SharedRecvQueue;
@@ -315,6 +317,18 @@ impl QpSetup {
 
     pub(crate) fn parts(&mut self) -> (&[u8], &mut [u8]) {
         (self.request.as_bytes(), self.answer.as_mut_bytes())
+    }
+
+    /// The register that the queue pair is to ring.
+    #[cfg(test)]
+    pub(super) fn register(&self) -> Result<Arc<Register>> {
+        match &self.lease {
+            Some(lease) => Ok(Arc::clone(lease.register())),
+            None => {
+                let lease = self.card.registers.chosen(self.answer.bfreg_index)?;
+                Ok(Arc::clone(lease.register()))
+            }
+        }
     }
 
     /// The queues of the new queue pair, and what has to outlive it.

@@ -2,10 +2,14 @@
 //!
 //! The recordings (`tests/mlx5_vectors`) hold inputs and outputs. [`vectors`] reads them, [`fields`]
 //! says of each field what it is, [`compare`] compares and counts. [`scenario`] replays work on
-//! queues: those of a [`world`], to which [`post`] posts.
+//! queues: those of a [`world`], to which [`post`] posts. [`flips`] shows that the comparison sees every
+//! bit.
 
+mod all;
 mod compare;
+mod create;
 mod fields;
+mod flips;
 mod post;
 mod scenario;
 mod vectors;

@@ -1,17 +1,14 @@
 //! Scenarios: work on queues, step by step.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use rdmacm_kernel_abi::uverbs::{WcFlags, WcStatus};
 use serde_json::Value;
 
 use super::compare::{Difference, Outcome, Tally};
-use super::fields::{self, Role};
 use super::post::{self, Receiving, Refusal};
-use super::vectors::{all_in, bytes, list, number, other_folder, own_folder, text, word};
+use super::vectors::{bytes, list, number, text, word};
 use super::world::{Pair, Plan, Run, World, pairs_of, record_bytes};
 use crate::fastpath::Completion;
 use crate::fastpath::mlx5::posted::Incoming;
@@ -684,50 +681,4 @@ fn run_to(world: &mut World, precondition: &Value) -> Outcome {
     // What was posted so far is not that of the recording.
     pair.unknown.fill(true);
     Ok(())
-}
-
-/// Replays all scenarios of a folder, and tells all that differ. Each field that is an output in one
-/// of them must have been compared.
-fn replay_all(folder: &Path) {
-    let mut tally = Tally::default();
-    let mut outputs = BTreeSet::new();
-    let mut differences = Vec::new();
-    let recordings = all_in(folder);
-    let scenarios = recordings
-        .iter()
-        .filter(|recording| recording.kind() == "scenario");
-    for recording in scenarios {
-        let value = &recording.value;
-        let listed = fields::each(value, &mut |path, _, role| {
-            if role == Role::Output && !outputs.contains(path) {
-                outputs.insert(path.to_owned());
-            }
-        });
-        let replayed = listed.and_then(|()| replay(value, &Plan::of(value), &mut tally));
-        if let Err(difference) = replayed {
-            let place = format_args!("{} {}", recording.place, text(&value["name"]));
-            differences.push(difference.at(place).to_string());
-        }
-    }
-    let count = differences.len();
-    assert!(
-        count == 0,
-        "{count} scenarios differ:\n{}",
-        differences.join("\n")
-    );
-    for field in outputs {
-        assert!(
-            tally.compared.contains_key(&*field),
-            "{field} was not compared"
-        );
-    }
-    println!("{}: {tally:#?}", folder.display());
-}
-
-#[test]
-fn queues_are_worked_as_the_c_provider_does() {
-    replay_all(&own_folder());
-    if let Some(folder) = other_folder() {
-        replay_all(&folder);
-    }
 }

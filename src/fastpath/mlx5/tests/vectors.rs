@@ -15,6 +15,10 @@ pub(super) struct Recording {
 }
 
 impl Recording {
+    pub(super) fn file(&self) -> &str {
+        self.place.split(':').next().unwrap_or_default()
+    }
+
     pub(super) fn kind(&self) -> &str {
         text(&self.value["kind"])
     }
