@@ -145,3 +145,18 @@ fn a_message_and_a_write_and_a_read() {
     drop(context);
     twin.assert_clean();
 }
+
+#[test]
+fn a_completion_queue_of_the_size_that_it_has_already_keeps_its_memory() {
+    let (twin, context) = open(Config::default());
+    let mut line = Line::new(&context);
+    let to = line.memory.remote();
+    for size in [line.near_cq.depth(), line.near_cq.depth() - 1, 200, 200] {
+        let mut batch = line.near.send_half().batch();
+        batch.write(9, to).signaled().from(&[]).unwrap();
+        batch.submit().unwrap();
+        line.near_cq.resize(size).unwrap();
+        assert_eq!(next(&mut line.near_cq).wr_id(), 9);
+    }
+    assert_eq!(twin.card().violations(), [""; 0]);
+}

@@ -18,6 +18,8 @@ pub struct Config {
     pub is_infiniband: bool,
     /// The address of the port, where it is Ethernet.
     pub address: Ipv4Addr,
+    /// Violations are told on stderr when they happen.
+    pub is_loud: bool,
     /// The first violation ends the process, with its text on stderr.
     pub aborts: bool,
     /// Each request that is executed is told on stderr, with how it ended.
@@ -33,6 +35,7 @@ impl Default for Config {
             cqe_version: 1,
             is_infiniband: false,
             address: Ipv4Addr::new(10, 9, 0, 1),
+            is_loud: false,
             aborts: false,
             traces: false,
         }

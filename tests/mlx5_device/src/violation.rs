@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::config::Config;
+
 /// The process is about to end. What is unmapped from now on interests nobody, and comes from the
 /// thread that holds the lock.
 pub(crate) static IS_ABORTING: AtomicBool = AtomicBool::new(false);
@@ -10,6 +12,7 @@ pub(crate) static IS_ABORTING: AtomicBool = AtomicBool::new(false);
 #[derive(Debug, Default)]
 pub(crate) struct Violations {
     texts: Vec<String>,
+    is_loud: bool,
     aborts: bool,
 }
 
@@ -17,10 +20,11 @@ pub(crate) struct Violations {
 const MOST: usize = 100;
 
 impl Violations {
-    pub(crate) fn new(aborts: bool) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         Self {
             texts: Vec::new(),
-            aborts,
+            is_loud: config.is_loud,
+            aborts: config.aborts,
         }
     }
 
@@ -33,6 +37,9 @@ impl Violations {
             std::process::abort();
         }
         if self.texts.len() < MOST {
+            if self.is_loud {
+                eprintln!("mlx5 device: VIOLATION: {text}");
+            }
             self.texts.push(text);
         }
     }

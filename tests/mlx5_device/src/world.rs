@@ -243,7 +243,7 @@ pub(crate) enum WaitReason {
 impl World {
     pub(crate) fn new(config: Config) -> Self {
         Self {
-            violations: Violations::new(config.aborts),
+            violations: Violations::new(&config),
             config,
             files: BTreeMap::new(),
             objects: BTreeMap::new(),

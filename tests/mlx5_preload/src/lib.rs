@@ -4,9 +4,9 @@
 //! about that descriptor go to the device instead of the kernel. All else goes where it always
 //! goes. There is no RDMA netlink.
 //!
-//! `MLX5_FAKE` says what device it is, see `Config::from_words`. When the program ends, violations
-//! are printed, and its exit code is 99 if there were any; with `MLX5_FAKE=abort` the first one
-//! ends it.
+//! `MLX5_FAKE` says what device it is, see `Config::from_words`. Violations are told on stderr, and
+//! the exit code of the program is 99 if there were any; with `MLX5_FAKE=abort` the first one ends
+//! it.
 
 mod calls;
 mod device;
