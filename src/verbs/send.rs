@@ -56,8 +56,7 @@ impl SendHalf {
     #[doc(alias("ibv_post_send", "ibv_wr_start"))]
     #[inline(always)]
     pub fn batch(&mut self) -> Batch<'_> {
-        // An earlier batch may have been forgotten instead of dropped.
-        self.discard();
+        self.begin();
         Batch::new(self)
     }
 
@@ -165,6 +164,16 @@ impl SendHalf {
         match &mut self.queue {
             Some(queue) => queue.ring_doorbell(),
             None => Ok(()),
+        }
+    }
+
+    /// An earlier batch may have been forgotten instead of dropped.
+    #[inline(always)]
+    fn begin(&mut self) {
+        match &mut self.queue {
+            Some(SendQueue::Rxe(queue)) => queue.discard(),
+            Some(SendQueue::Mlx5(queue)) => queue.begin(),
+            _ => self.discard_elsewhere(),
         }
     }
 

@@ -68,7 +68,8 @@ impl Sends {
     /// Notes a request that begins at a block.
     #[inline(always)]
     pub(super) fn note(&self, block: u32, number: u32, wr_id: u64, opcode: u32) {
-        let slot = &self.slots[self.memory.index(block) & (self.slots.len() - 1)];
+        // SAFETY: there is a slot for each block.
+        let slot = unsafe { self.slots.get_unchecked(self.memory.index(block)) };
         slot.wr_id.store(wr_id, Ordering::Relaxed);
         let noted = u64::from(number) | u64::from(opcode) << 32;
         slot.number_and_opcode.store(noted, Ordering::Relaxed);

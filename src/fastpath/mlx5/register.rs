@@ -102,6 +102,11 @@ impl Register {
         self.first.as_ptr() as usize % UAR_SIZE
     }
 
+    /// Whether several queue pairs ring it.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
     /// Bytes of the longest request that can be stored instead of a doorbell; 0 for none.
     #[inline(always)]
     pub(super) fn half(&self) -> u32 {

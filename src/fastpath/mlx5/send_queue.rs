@@ -25,34 +25,55 @@ const LONGEST: usize = 1024;
 /// The send queue of one queue pair.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    sends: Arc<Sends>,
-    lease: Lease,
-    record: Arc<Record>,
-    qp_num: u32,
-    size: SendSize,
-    signal_all: bool,
-    prefers_blue_flame: bool,
+    /// What every request needs.
+    hot: Hot,
     /// Behind the last request that was pushed.
     pushed: Position,
     /// Behind the last request that the device was told of.
     rung: Position,
-    /// What is to be known of the pushed requests when the doorbell is rung.
+    /// The request that was pushed last.
     last: Last,
-    /// How many requests were done when that was last looked up.
-    done: u32,
+    /// The number of the request that there may be no room for: as many are under way then as fit, by
+    /// what is known.
+    full_at: u32,
+    /// Whether the request that was pushed last changes a memory key, which the next one waits for.
+    after_change_of_key: bool,
+    /// The same of the last request that the device was told of, where that matters when a batch is
+    /// forgotten; at worst a request waits for nothing then.
+    rung_after_change_of_key: bool,
     /// How often the queue pair was reset when that was last looked up.
     resets: u32,
+    sends: Arc<Sends>,
+    lease: Lease,
+    record: Arc<Record>,
+    size: SendSize,
+    prefers_blue_flame: bool,
+}
+
+/// Numbers and addresses that stay as they are, close together.
+#[derive(Debug, Clone, Copy)]
+struct Hot {
+    /// One less than there are blocks.
+    mask: u32,
+    /// The last block that the longest request can begin at and end before the end of the queue.
+    last_fit: u32,
+    max_segments: u32,
+    max_inline: u32,
+    qp_num: u32,
+    /// A request that is to be stored into the register is of so many units more than 2, at most, in
+    /// a batch of its own; 0 where that is to be looked into.
+    flame: u32,
+    signal_all: bool,
 }
 
 /// A place between two requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C, align(8))] // Copied and compared as one word.
 struct Position {
     /// Blocks before it.
     block: u32,
     /// Requests before it.
     number: u32,
-    /// Whether the request before it changes a memory key.
-    after_change_of_key: bool,
 }
 
 /// The request that was pushed last.
@@ -75,19 +96,34 @@ impl SendQueue {
         settings: Settings,
     ) -> Self {
         assert!(size.blocks_per_request as usize * BLOCK as usize <= LONGEST);
+        assert!(size.blocks == sends.memory.count() && size.blocks_per_request <= size.blocks);
+        let register = lease.register();
+        let is_simple = settings.prefers_blue_flame && !register.is_shared();
         Self {
-            sends,
-            lease,
-            record,
-            qp_num,
-            size,
-            signal_all,
-            prefers_blue_flame: settings.prefers_blue_flame,
+            hot: Hot {
+                mask: size.blocks - 1,
+                last_fit: size.blocks - size.blocks_per_request,
+                max_segments: size.max_segments,
+                max_inline: size.max_inline,
+                qp_num,
+                flame: match is_simple {
+                    true => (register.half() / SEGMENT).saturating_sub(1),
+                    false => 0,
+                },
+                signal_all,
+            },
             pushed: Position::default(),
             rung: Position::default(),
             last: Last::default(),
-            done: 0,
+            full_at: size.depth,
+            after_change_of_key: false,
+            rung_after_change_of_key: false,
             resets: 0,
+            sends,
+            lease,
+            record,
+            size,
+            prefers_blue_flame: settings.prefers_blue_flame,
         }
     }
 
@@ -96,33 +132,49 @@ impl SendQueue {
         self.size.depth
     }
 
-    /// Builds a request in the queue, without telling the device.
+    /// Begins a batch: forgets what was pushed before and not rung, and all where the queue pair was
+    /// reset. Requests that are pushed must be of a batch.
     #[inline(always)]
-    pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
+    pub(crate) fn begin(&mut self) {
         if self.sends.resets() != self.resets {
             self.restart();
         }
-        self.check_room()?;
+        self.discard();
+    }
+
+    /// Builds a request in the queue, without telling the device.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
+        let (hot, at) = (self.hot, self.pushed);
+        if at.number == self.full_at {
+            self.look_for_room()?;
+        }
         self.check(request)?;
         let head = wqe::head(&request.operation)?;
+        let index = at.block & hot.mask;
+        if index > hot.last_fit || self.after_change_of_key || head.changes_key {
+            // So that the request itself can stay in registers.
+            let copy = *request;
+            self.push_rare(&copy, head);
+            return Ok(());
+        }
+        let flags = wqe::flags(request.flags, hot.signal_all, false);
+        let first = self.sends.memory.at(at.block);
+        // SAFETY: the longest request of the queue has room from this block to the end. The blocks are
+        // nobody's: all requests in them are done. What was checked above keeps the request within the
+        // queue's limits, which `SendSize` computed for this room.
+        let length =
+            unsafe { wqe::write(first, &head, flags, at.block as u16, hot.qp_num, request) };
+        self.note(request, head.completion, length);
+        Ok(())
+    }
+
+    /// Notes a request that was written behind the others.
+    #[inline(always)]
+    fn note(&mut self, request: &Request<'_>, completion: u32, length: u32) {
         let at = self.pushed;
-        let flags = wqe::flags(request.flags, self.signal_all, at.after_change_of_key);
-        let place = at.block as u16;
-        let index = self.sends.memory.index(at.block) as u32;
-        let fits = index + self.size.blocks_per_request <= self.size.blocks;
-        let length = match fits {
-            // SAFETY: the longest request of the queue has room from this block to the end. The
-            // blocks are nobody's: all requests in them are done. What was checked above keeps the
-            // request within the queue's limits, which `SendSize` computed for this room.
-            true => unsafe {
-                let first = self.sends.memory.at(at.block);
-                wqe::write(first, &head, flags, place, self.qp_num, request)
-            },
-            // A copy, so that the request itself can stay in registers.
-            false => self.write_around_the_end(&{ head }, flags, &{ *request }),
-        };
         self.sends
-            .note(at.block, at.number, request.wr_id, head.completion);
+            .note(at.block, at.number, request.wr_id, completion);
         self.last = Last {
             block: at.block,
             length,
@@ -131,9 +183,28 @@ impl SendQueue {
         self.pushed = Position {
             block: at.block.wrapping_add(length.div_ceil(BLOCK / SEGMENT)),
             number: at.number.wrapping_add(1),
-            after_change_of_key: head.changes_key,
         };
-        Ok(())
+    }
+
+    /// Builds a request that may reach around the end of the queue, or that changes a memory key, or
+    /// waits for such a change.
+    #[cold]
+    fn push_rare(&mut self, request: &Request<'_>, head: wqe::Head) {
+        let (hot, at) = (self.hot, self.pushed);
+        if at == self.rung {
+            self.rung_after_change_of_key = self.after_change_of_key;
+        }
+        let flags = wqe::flags(request.flags, hot.signal_all, self.after_change_of_key);
+        let length = match at.block & hot.mask <= hot.last_fit {
+            // SAFETY: as in `push`.
+            true => unsafe {
+                let first = self.sends.memory.at(at.block);
+                wqe::write(first, &head, flags, at.block as u16, hot.qp_num, request)
+            },
+            false => self.write_around_the_end(&head, flags, request),
+        };
+        self.after_change_of_key = head.changes_key;
+        self.note(request, head.completion, length);
     }
 
     /// Builds the request elsewhere and copies it in two pieces.
@@ -152,7 +223,7 @@ impl SendQueue {
         // queue, and is nobody's, as in `push`; memory and room are apart.
         unsafe {
             let first = NonNull::from(&mut room.0).cast();
-            let length = wqe::write(first, head, flags, at as u16, self.qp_num, request);
+            let length = wqe::write(first, head, flags, at as u16, self.hot.qp_num, request);
             let bytes = (length * SEGMENT) as usize;
             for (number, block) in room.0[..bytes].chunks(BLOCK as usize).enumerate() {
                 let to = self.sends.memory.at(at.wrapping_add(number as u32));
@@ -162,17 +233,14 @@ impl SendQueue {
         }
     }
 
-    #[inline(always)]
-    fn check_room(&mut self) -> Result<(), PostError> {
-        if self.pushed.number.wrapping_sub(self.done) < self.size.depth {
-            return Ok(());
-        }
-        self.done = self.sends.done();
-        match self.pushed.number.wrapping_sub(self.done) < self.size.depth {
-            true => Ok(()),
-            false => Err(PostError::QueueFull {
-                depth: self.size.depth,
-            }),
+    /// Looks up how many requests are done.
+    #[cold]
+    fn look_for_room(&mut self) -> Result<(), PostError> {
+        let depth = self.size.depth;
+        self.full_at = self.sends.done().wrapping_add(depth);
+        match self.full_at == self.pushed.number {
+            true => Err(PostError::QueueFull { depth }),
+            false => Ok(()),
         }
     }
 
@@ -180,12 +248,12 @@ impl SendQueue {
     fn check(&self, request: &Request<'_>) -> Result<(), PostError> {
         match request.payload {
             Payload::Segments([]) => {}
-            Payload::Segments([_]) if self.size.max_segments > 0 => {}
+            Payload::Segments([_]) if self.hot.max_segments > 0 => {}
             Payload::Segments(segments) => self.check_segments(segments)?,
-            Payload::Inline(bytes) if bytes.len() > self.size.max_inline as usize => {
+            Payload::Inline(bytes) if bytes.len() > self.hot.max_inline as usize => {
                 return Err(PostError::InlineTooLong {
                     length: bytes.len(),
-                    max: self.size.max_inline,
+                    max: self.hot.max_inline,
                 });
             }
             Payload::Inline(_) => {}
@@ -215,42 +283,70 @@ impl SendQueue {
     /// Forgets the requests that were pushed since the last doorbell.
     #[inline(always)]
     pub(crate) fn discard(&mut self) {
+        if self.pushed != self.rung {
+            self.rewind();
+        }
+    }
+
+    #[cold]
+    fn rewind(&mut self) {
         self.pushed = self.rung;
+        self.after_change_of_key = self.rung_after_change_of_key;
     }
 
     /// Tells the device of the pushed requests, if there are any.
     #[inline(always)]
     pub(crate) fn ring_doorbell(&mut self) {
-        let count = self.pushed.number.wrapping_sub(self.rung.number);
-        if count == 0 {
+        let (pushed, rung) = (self.pushed, self.rung);
+        if pushed == rung {
             return;
         }
-        if self.sends.resets() != self.resets {
-            // They were pushed before the reset, which forgot them.
-            return self.restart();
-        }
-        self.rung = self.pushed;
+        self.rung = pushed;
         // The requests before their count.
         doorbell::order_memory();
-        self.record
-            .set(SND_DBR as usize, self.pushed.block & 0xffff);
+        self.record.set(SND_DBR as usize, pushed.block & 0xffff);
+        let is_one = pushed.number.wrapping_sub(rung.number) == 1;
+        if is_one && self.last.length.wrapping_sub(2) < self.hot.flame {
+            // SAFETY: the request fits a half of the register.
+            unsafe { self.store_last() };
+        } else {
+            self.ring_elsewhere(is_one);
+        }
+    }
+
+    /// Rings where a request is not the only one, or not to be stored into the register as a matter
+    /// of course.
+    #[inline(never)]
+    fn ring_elsewhere(&mut self, is_one: bool) {
         let Last { block, length, .. } = self.last;
         let register = self.lease.register();
         let is_preferred = self.last.is_inline || self.prefers_blue_flame;
-        let fits = length > 1 && length * SEGMENT <= register.half();
-        if count == 1 && is_preferred && fits {
-            let memory = &self.sends.memory;
-            let blocks = length.div_ceil(BLOCK / SEGMENT);
-            // SAFETY: each block lies in the queue; no longer request fits the register.
-            unsafe {
-                register.store(blocks, |number| {
-                    memory.at(block.wrapping_add(number)).cast()
-                })
-            };
+        if is_one && is_preferred && length > 1 && length * SEGMENT <= register.half() {
+            // SAFETY: as was seen.
+            unsafe { self.store_last() };
         } else {
             // SAFETY: the request lies in the queue and begins with 8 bytes.
             let head = unsafe { self.sends.memory.at(block).cast::<u64>().read() };
             register.ring(head);
+        }
+    }
+
+    /// Stores the last request into the register.
+    ///
+    /// # Safety
+    ///
+    /// It must fit a half of that.
+    #[inline(always)]
+    unsafe fn store_last(&self) {
+        let Last { block, length, .. } = self.last;
+        let memory = &self.sends.memory;
+        // SAFETY: each block lies in the queue; by the caller they fit.
+        unsafe {
+            self.lease
+                .register()
+                .store(length.div_ceil(BLOCK / SEGMENT), |number| {
+                    memory.at(block.wrapping_add(number)).cast()
+                });
         }
     }
 
@@ -260,7 +356,9 @@ impl SendQueue {
         self.resets = self.sends.resets();
         self.pushed = Position::default();
         self.rung = Position::default();
-        self.done = self.sends.done();
+        self.full_at = self.sends.done().wrapping_add(self.size.depth);
+        self.after_change_of_key = false;
+        self.rung_after_change_of_key = false;
         self.record.set(SND_DBR as usize, 0);
     }
 
