@@ -102,17 +102,17 @@ impl CompletionQueue {
     /// Takes out as many completions as there are, up to the length of `entries`, and returns them.
     #[inline(always)]
     pub(crate) fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
+        // SAFETY: the ring is there.
+        if unsafe { self.cursor.is_at_end() } {
+            return &[];
+        }
         if let [entry] = &mut *entries
             && self.take_send(&mut entry.0)
         {
             self.give_back();
             return entries;
         }
-        // SAFETY: the ring is there.
-        match unsafe { self.cursor.is_at_end() } {
-            true => &[],
-            false => self.poll_some(entries),
-        }
+        self.poll_some(entries)
     }
 
     /// As `poll`, where there is something.

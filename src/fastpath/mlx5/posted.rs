@@ -28,7 +28,7 @@ pub(super) struct Sends {
 }
 
 #[derive(Debug)]
-struct SendSlot {
+pub(super) struct SendSlot {
     wr_id: AtomicU64,
     /// The request's number, and in the upper half the opcode of its completion where the device's
     /// does not tell it.
@@ -39,6 +39,14 @@ struct SendSlot {
 const NO_NUMBER: u64 = u32::MAX as u64;
 
 impl SendSlot {
+    /// Notes a request.
+    #[inline(always)]
+    pub(super) fn note(&self, number: u32, wr_id: u64, opcode: u32) {
+        self.wr_id.store(wr_id, Ordering::Relaxed);
+        let noted = u64::from(number) | u64::from(opcode) << 32;
+        self.number_and_opcode.store(noted, Ordering::Relaxed);
+    }
+
     const fn unused() -> Self {
         Self {
             wr_id: AtomicU64::new(0),
@@ -65,14 +73,17 @@ impl Sends {
         }
     }
 
+    /// The first slot, of as many as there are blocks.
+    pub(super) fn slots(&self) -> NonNull<SendSlot> {
+        NonNull::from(&self.slots[..]).cast()
+    }
+
     /// Notes a request that begins at a block.
     #[inline(always)]
     pub(super) fn note(&self, block: u32, number: u32, wr_id: u64, opcode: u32) {
         // SAFETY: there is a slot for each block.
         let slot = unsafe { self.slots.get_unchecked(self.memory.index(block)) };
-        slot.wr_id.store(wr_id, Ordering::Relaxed);
-        let noted = u64::from(number) | u64::from(opcode) << 32;
-        slot.number_and_opcode.store(noted, Ordering::Relaxed);
+        slot.note(number, wr_id, opcode);
     }
 
     /// Takes note that the request at a block is done, and all before it. `None` when no request that

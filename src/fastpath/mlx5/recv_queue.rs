@@ -49,6 +49,14 @@ impl RecvQueue {
             .min(self.size.depth)
     }
 
+    /// Posts a receive; the device sees it at once.
+    #[inline(never)]
+    pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+        self.push(wr_id, segments)?;
+        self.publish();
+        Ok(())
+    }
+
     /// Writes a receive into the queue, without telling the device.
     #[inline]
     pub(crate) fn push(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {

@@ -140,6 +140,26 @@ impl Register {
         self.end(guard);
     }
 
+    /// The same for a register that only one queue pair rings.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Register::store`], and the register must not be shared.
+    #[inline(always)]
+    pub(super) unsafe fn store_alone(&self, blocks: u32, block: impl Fn(u32) -> NonNull<u64>) {
+        debug_assert!(blocks * 64 <= self.half && !self.is_shared());
+        doorbell::flush();
+        let turn = self.turn.load(Ordering::Relaxed);
+        // SAFETY: the turn is 0 or one half: both are in the register.
+        let place = unsafe { self.first.byte_add(turn as usize) };
+        for number in 0..blocks {
+            // SAFETY: by the caller; the half has room for the blocks, and is 64-aligned.
+            unsafe { doorbell::store_block(place.add(number as usize * 8), block(number)) };
+        }
+        doorbell::flush();
+        self.turn.store(turn ^ self.half, Ordering::Relaxed);
+    }
+
     /// The doorbell record is on its way before the register is touched.
     #[inline(always)]
     fn begin(&self) -> Option<MutexGuard<'_, ()>> {

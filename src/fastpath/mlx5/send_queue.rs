@@ -11,8 +11,9 @@ use rdmacm_kernel_abi::mlx5::SND_DBR;
 
 use super::doorbell;
 use super::grant::Settings;
-use super::posted::Sends;
+use super::posted::{SendSlot, Sends};
 use super::record::Record;
+use super::register::Register;
 use super::registers::Lease;
 use super::sizes::{BLOCK, SEGMENT, SendSize};
 use super::umr::LONGEST_WINDOW;
@@ -50,9 +51,15 @@ pub(crate) struct SendQueue {
     prefers_blue_flame: bool,
 }
 
-/// Numbers and addresses that stay as they are, close together.
+/// Numbers and addresses that stay as they are, close together. The queue keeps alive what they lead
+/// to.
 #[derive(Debug, Clone, Copy)]
 struct Hot {
+    /// The first block, and the first slot of what is noted of requests.
+    first: NonNull<u8>,
+    slots: NonNull<SendSlot>,
+    /// The register, where the queue pair has it to itself.
+    register: NonNull<Register>,
     /// One less than there are blocks.
     mask: u32,
     /// The last block that the longest request can begin at and end before the end of the queue.
@@ -66,14 +73,52 @@ struct Hot {
     signal_all: bool,
 }
 
-/// A place between two requests.
+// SAFETY: addresses in objects that are `Send` and `Sync`, and that the queue keeps.
+unsafe impl Send for Hot {}
+// SAFETY: as above.
+unsafe impl Sync for Hot {}
+
+impl Hot {
+    /// A block by its index.
+    ///
+    /// # Safety
+    ///
+    /// There must be such a block.
+    #[inline(always)]
+    unsafe fn block(&self, index: u32) -> NonNull<u8> {
+        // SAFETY: by the caller.
+        unsafe { self.first.add(index as usize * BLOCK as usize) }
+    }
+}
+
+/// A place between two requests: how many blocks are before it, and in the upper half how many
+/// requests. Both wrap; one word is compared and copied at once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[repr(C, align(8))] // Copied and compared as one word.
-struct Position {
-    /// Blocks before it.
-    block: u32,
-    /// Requests before it.
-    number: u32,
+struct Position(u64);
+
+impl Position {
+    fn new(block: u32, number: u32) -> Self {
+        Self(u64::from(block) | u64::from(number) << 32)
+    }
+
+    #[inline(always)]
+    fn block(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline(always)]
+    fn number(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// The place behind a request of so many blocks.
+    #[inline(always)]
+    fn behind(self, blocks: u32) -> Self {
+        Self::new(
+            self.block().wrapping_add(blocks),
+            self.number().wrapping_add(1),
+        )
+    }
 }
 
 /// The request that was pushed last.
@@ -101,6 +146,9 @@ impl SendQueue {
         let is_simple = settings.prefers_blue_flame && !register.is_shared();
         Self {
             hot: Hot {
+                first: sends.memory.at(0),
+                slots: sends.slots(),
+                register: NonNull::from(&**register),
                 mask: size.blocks - 1,
                 last_fit: size.blocks - size.blocks_per_request,
                 max_segments: size.max_segments,
@@ -143,68 +191,74 @@ impl SendQueue {
     }
 
     /// Builds a request in the queue, without telling the device.
+    ///
+    /// The way of what is posted most is inlined: sends, writes and reads of one segment, or inline.
     #[inline(always)]
     pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         let (hot, at) = (self.hot, self.pushed);
-        if at.number == self.full_at {
+        let index = at.block() & hot.mask;
+        let is_usual = at.number() != self.full_at
+            && index <= hot.last_fit
+            && !self.after_change_of_key
+            && wqe::is_usual(request, hot.max_segments, hot.max_inline);
+        if !is_usual {
+            // So that the request itself can stay in registers.
+            let copy = *request;
+            return self.push_any(&copy);
+        }
+        let head = wqe::head(&request.operation)?;
+        let flags = wqe::flags(request.flags, hot.signal_all, false);
+        // SAFETY: the longest request of the queue has room from this block to the end. The blocks are
+        // nobody's: all requests in them are done. What was checked above keeps the request within the
+        // queue's limits, which `SendSize` computed for this room.
+        let length = unsafe {
+            let first = hot.block(index);
+            wqe::write_usual(first, &head, flags, at.block() as u16, hot.qp_num, request)
+        };
+        // SAFETY: there is a slot for each block.
+        let slot = unsafe { hot.slots.add(index as usize).as_ref() };
+        slot.note(at.number(), request.wr_id, 0);
+        self.last = Last {
+            block: at.block(),
+            length,
+            is_inline: matches!(request.payload, Payload::Inline(_)),
+        };
+        self.pushed = at.behind(length.div_ceil(BLOCK / SEGMENT));
+        Ok(())
+    }
+
+    /// The same for any request, in any place.
+    #[inline(never)]
+    fn push_any(&mut self, request: &Request<'_>) -> Result<(), PostError> {
+        if self.pushed.number() == self.full_at {
             self.look_for_room()?;
         }
         self.check(request)?;
         let head = wqe::head(&request.operation)?;
-        let index = at.block & hot.mask;
-        if index > hot.last_fit || self.after_change_of_key || head.changes_key {
-            // So that the request itself can stay in registers.
-            let copy = *request;
-            self.push_rare(&copy, head);
-            return Ok(());
-        }
-        let flags = wqe::flags(request.flags, hot.signal_all, false);
-        let first = self.sends.memory.at(at.block);
-        // SAFETY: the longest request of the queue has room from this block to the end. The blocks are
-        // nobody's: all requests in them are done. What was checked above keeps the request within the
-        // queue's limits, which `SendSize` computed for this room.
-        let length =
-            unsafe { wqe::write(first, &head, flags, at.block as u16, hot.qp_num, request) };
-        self.note(request, head.completion, length);
-        Ok(())
-    }
-
-    /// Notes a request that was written behind the others.
-    #[inline(always)]
-    fn note(&mut self, request: &Request<'_>, completion: u32, length: u32) {
-        let at = self.pushed;
-        self.sends
-            .note(at.block, at.number, request.wr_id, completion);
-        self.last = Last {
-            block: at.block,
-            length,
-            is_inline: matches!(request.payload, Payload::Inline(_)),
-        };
-        self.pushed = Position {
-            block: at.block.wrapping_add(length.div_ceil(BLOCK / SEGMENT)),
-            number: at.number.wrapping_add(1),
-        };
-    }
-
-    /// Builds a request that may reach around the end of the queue, or that changes a memory key, or
-    /// waits for such a change.
-    #[cold]
-    fn push_rare(&mut self, request: &Request<'_>, head: wqe::Head) {
         let (hot, at) = (self.hot, self.pushed);
         if at == self.rung {
             self.rung_after_change_of_key = self.after_change_of_key;
         }
         let flags = wqe::flags(request.flags, hot.signal_all, self.after_change_of_key);
-        let length = match at.block & hot.mask <= hot.last_fit {
+        let index = at.block() & hot.mask;
+        let length = match index <= hot.last_fit {
             // SAFETY: as in `push`.
             true => unsafe {
-                let first = self.sends.memory.at(at.block);
-                wqe::write(first, &head, flags, at.block as u16, hot.qp_num, request)
+                let first = hot.block(index);
+                wqe::write(first, &head, flags, at.block() as u16, hot.qp_num, request)
             },
             false => self.write_around_the_end(&head, flags, request),
         };
         self.after_change_of_key = head.changes_key;
-        self.note(request, head.completion, length);
+        self.sends
+            .note(at.block(), at.number(), request.wr_id, head.completion);
+        self.last = Last {
+            block: at.block(),
+            length,
+            is_inline: matches!(request.payload, Payload::Inline(_)),
+        };
+        self.pushed = at.behind(length.div_ceil(BLOCK / SEGMENT));
+        Ok(())
     }
 
     /// Builds the request elsewhere and copies it in two pieces.
@@ -218,7 +272,7 @@ impl SendQueue {
         #[repr(align(64))]
         struct Room([u8; LONGEST]);
         let mut room = Room([0; LONGEST]);
-        let at = self.pushed.block;
+        let at = self.pushed.block();
         // SAFETY: the room has the bytes of the longest request of any queue. Each block lies in the
         // queue, and is nobody's, as in `push`; memory and room are apart.
         unsafe {
@@ -238,13 +292,12 @@ impl SendQueue {
     fn look_for_room(&mut self) -> Result<(), PostError> {
         let depth = self.size.depth;
         self.full_at = self.sends.done().wrapping_add(depth);
-        match self.full_at == self.pushed.number {
+        match self.full_at == self.pushed.number() {
             true => Err(PostError::QueueFull { depth }),
             false => Ok(()),
         }
     }
 
-    #[inline(always)]
     fn check(&self, request: &Request<'_>) -> Result<(), PostError> {
         match request.payload {
             Payload::Segments([]) => {}
@@ -269,7 +322,6 @@ impl SendQueue {
         }
     }
 
-    #[inline(never)]
     fn check_segments(&self, segments: &[crate::fastpath::Segment]) -> Result<(), PostError> {
         if segments.len() > self.size.max_segments as usize {
             return Err(PostError::TooManySegments {
@@ -297,6 +349,7 @@ impl SendQueue {
     /// Tells the device of the pushed requests, if there are any.
     #[inline(always)]
     pub(crate) fn ring_doorbell(&mut self) {
+        let (hot, last) = (self.hot, self.last);
         let (pushed, rung) = (self.pushed, self.rung);
         if pushed == rung {
             return;
@@ -304,11 +357,16 @@ impl SendQueue {
         self.rung = pushed;
         // The requests before their count.
         doorbell::order_memory();
-        self.record.set(SND_DBR as usize, pushed.block & 0xffff);
-        let is_one = pushed.number.wrapping_sub(rung.number) == 1;
-        if is_one && self.last.length.wrapping_sub(2) < self.hot.flame {
-            // SAFETY: the request fits a half of the register.
-            unsafe { self.store_last() };
+        self.record.set(SND_DBR as usize, pushed.block() & 0xffff);
+        let is_one = pushed.number().wrapping_sub(rung.number()) == 1;
+        if is_one && last.length.wrapping_sub(2) < hot.flame {
+            // SAFETY: the queue keeps the register. The request fits a half of it, and each block lies
+            // in the queue.
+            unsafe {
+                let blocks = last.length.div_ceil(BLOCK / SEGMENT);
+                let block = |number| hot.block(last.block.wrapping_add(number) & hot.mask).cast();
+                hot.register.as_ref().store_alone(blocks, block);
+            }
         } else {
             self.ring_elsewhere(is_one);
         }
@@ -322,31 +380,18 @@ impl SendQueue {
         let register = self.lease.register();
         let is_preferred = self.last.is_inline || self.prefers_blue_flame;
         if is_one && is_preferred && length > 1 && length * SEGMENT <= register.half() {
-            // SAFETY: as was seen.
-            unsafe { self.store_last() };
+            let memory = &self.sends.memory;
+            let blocks = length.div_ceil(BLOCK / SEGMENT);
+            // SAFETY: each block lies in the queue; they fit, as was seen.
+            unsafe {
+                register.store(blocks, |number| {
+                    memory.at(block.wrapping_add(number)).cast()
+                })
+            };
         } else {
             // SAFETY: the request lies in the queue and begins with 8 bytes.
             let head = unsafe { self.sends.memory.at(block).cast::<u64>().read() };
             register.ring(head);
-        }
-    }
-
-    /// Stores the last request into the register.
-    ///
-    /// # Safety
-    ///
-    /// It must fit a half of that.
-    #[inline(always)]
-    unsafe fn store_last(&self) {
-        let Last { block, length, .. } = self.last;
-        let memory = &self.sends.memory;
-        // SAFETY: each block lies in the queue; by the caller they fit.
-        unsafe {
-            self.lease
-                .register()
-                .store(length.div_ceil(BLOCK / SEGMENT), |number| {
-                    memory.at(block.wrapping_add(number)).cast()
-                });
         }
     }
 
@@ -362,9 +407,15 @@ impl SendQueue {
         self.record.set(SND_DBR as usize, 0);
     }
 
+    /// Whether something was pushed and not rung.
+    #[cfg(test)]
+    pub(super) fn is_in_batch(&self) -> bool {
+        self.pushed != self.rung
+    }
+
     /// Blocks pushed so far.
     #[cfg(test)]
     pub(super) fn position(&self) -> u32 {
-        self.pushed.block
+        self.pushed.block()
     }
 }
