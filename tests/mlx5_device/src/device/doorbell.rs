@@ -104,7 +104,17 @@ impl World {
         if !uar.is_write_combining || expected.len() > HALF {
             return;
         }
-        uar.copies.retain(|copy| copy.half != half);
+        // A store to the other half comes after the whole of this.
+        for copy in &mut uar.copies {
+            if copy.half == half ^ 1 {
+                copy.until = Instant::now();
+            }
+        }
+        if uar.copies.iter().any(|copy| copy.half == half) {
+            uar.copies.retain(|copy| copy.half != half);
+            // What was to be seen there was not, and now it is too late.
+            uar.seen[half] = None;
+        }
         uar.copies.push(Copy {
             half,
             expected,
@@ -123,24 +133,12 @@ impl World {
             };
             let seen = &mut uar.seen;
             uar.copies.retain(|copy| {
-                let mut now = vec![0; HALF];
-                memory::read(register(page, copy.half), &mut now);
-                let used = 8..copy.expected.len();
-                let is_next = now[..8] != [0; 8];
-                let is_right = now[used.clone()] == copy.expected[used.clone()];
-                let is_over = Instant::now() >= copy.until;
-                let is_old = now[used.clone()] == seen[copy.half][used];
-                if !is_next && !is_right && !is_over {
+                let Some(ending) = look_at_copy(page, copy, seen) else {
                     return true;
-                }
-                if !is_next && !is_right && !is_old {
-                    let text = format!(
-                        "the copy in half {} is not the request: {now:02x?}, it is {:02x?}",
-                        copy.half, copy.expected
-                    );
+                };
+                if let Err(text) = ending {
                     wrong.push((copy.qp, text));
                 }
-                seen[copy.half] = now;
                 false
             });
         }
@@ -168,6 +166,35 @@ impl World {
         }
         strays.into_iter().for_each(|text| self.violation(text));
     }
+}
+
+/// What has become of a copy; `None` while that is not known.
+fn look_at_copy(
+    page: u64,
+    copy: &Copy,
+    seen: &mut [Option<Vec<u8>>; 4],
+) -> Option<Result<(), String>> {
+    let mut now = vec![0; HALF];
+    memory::read(register(page, copy.half), &mut now);
+    let used = 8..copy.expected.len();
+    if now[..8] != [0; 8] {
+        // The next one is being stored.
+        return Some(Ok(())).inspect(|_| seen[copy.half] = None);
+    }
+    let is_right = now[used.clone()] == copy.expected[used.clone()];
+    if !is_right && Instant::now() < copy.until {
+        return None;
+    }
+    // An ordinary doorbell leaves there what was there.
+    let before = seen[copy.half].replace(now.clone());
+    let is_old = before.is_none_or(|before| before[used.clone()] == now[used]);
+    Some(match is_right || is_old {
+        true => Ok(()),
+        false => Err(format!(
+            "the copy in half {} is not the request: {now:02x?}, it is {:02x?}",
+            copy.half, copy.expected
+        )),
+    })
 }
 
 fn register(page: u64, half: usize) -> u64 {
