@@ -83,7 +83,7 @@ impl World {
         qp.is_rung = true;
         // What was executed already may have been overwritten.
         if (index.wrapping_sub(qp.send_next) as i16) < 0 {
-            return;
+            return self.note_copy(uar, half, None);
         }
         let expected = qp.ring_bytes(index, length);
         if expected[..8] != value.to_be_bytes() {
@@ -95,32 +95,30 @@ impl World {
                 ),
             );
         }
-        self.note_copy(uar, half, qpn, expected);
+        self.note_copy(uar, half, Some((qpn, expected)));
     }
 
-    /// The rest of the request may follow: then it must be as it is in memory.
-    fn note_copy(&mut self, uar: u32, half: usize, qp: u32, expected: Vec<u8>) {
+    /// The rest of the request may follow: then it must be as it is in memory, where that is known.
+    fn note_copy(&mut self, uar: u32, half: usize, request: Option<(u32, Vec<u8>)>) {
         let uar = self.uars.get_mut(&uar).expect("it was rung");
-        if !uar.is_write_combining || expected.len() > HALF {
-            return;
-        }
-        // A store to the other half comes after the whole of this.
-        for copy in &mut uar.copies {
-            if copy.half == half ^ 1 {
-                copy.until = Instant::now();
+        let before = uar.copies.len();
+        uar.copies.retain(|copy| copy.half != half);
+        let is_unseen = uar.copies.len() != before;
+        match request {
+            Some((qp, expected)) if uar.is_write_combining && expected.len() <= HALF => {
+                uar.copies.push(Copy {
+                    half,
+                    expected,
+                    until: copy_deadline(),
+                    qp,
+                });
+                if is_unseen {
+                    // What was to be seen there was not, and now it is too late.
+                    uar.seen[half] = None;
+                }
             }
+            _ => uar.seen[half] = None,
         }
-        if uar.copies.iter().any(|copy| copy.half == half) {
-            uar.copies.retain(|copy| copy.half != half);
-            // What was to be seen there was not, and now it is too late.
-            uar.seen[half] = None;
-        }
-        uar.copies.push(Copy {
-            half,
-            expected,
-            until: copy_deadline(),
-            qp,
-        });
     }
 
     /// Compares copies of requests with the requests.
@@ -177,7 +175,10 @@ fn look_at_copy(
     let mut now = vec![0; HALF];
     memory::read(register(page, copy.half), &mut now);
     let used = 8..copy.expected.len();
-    if now[..8] != [0; 8] {
+    // Looked at last: a copy begins there.
+    let mut first = [0; 8];
+    memory::read(register(page, copy.half), &mut first);
+    if first != [0; 8] {
         // The next one is being stored.
         return Some(Ok(())).inspect(|_| seen[copy.half] = None);
     }
@@ -185,9 +186,17 @@ fn look_at_copy(
     if !is_right && Instant::now() < copy.until {
         return None;
     }
-    // An ordinary doorbell leaves there what was there.
-    let before = seen[copy.half].replace(now.clone());
-    let is_old = before.is_none_or(|before| before[used.clone()] == now[used]);
+    let before = seen[copy.half].take();
+    // An ordinary doorbell leaves there what was there. Of an earlier copy only so much is known as
+    // its request is long: the rest of its last block may have come later.
+    let is_old = before.as_ref().is_none_or(|before| {
+        let known = 8..used.end.min(before.len());
+        before[known.clone()] == now[known]
+    });
+    seen[copy.half] = match is_right {
+        true => Some(now[..used.end].to_vec()),
+        false => before,
+    };
     Some(match is_right || is_old {
         true => Ok(()),
         false => Err(format!(
