@@ -1,47 +1,43 @@
 //! The queues of a scenario, in memory of the test's own, with a page in place of the registers.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::rc::Rc;
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, LazyLock};
-
 use rdmacm_kernel_abi::mlx5::{AllocUcontextResp, BF_OFFSET};
 use rdmacm_kernel_abi::uverbs::AhAttr;
 use rdmacm_kernel_abi::uverbs::ioctl::QpCap;
 use serde_json::Value;
-use zerocopy::IntoBytes;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, LazyLock};
 
+use super::settings_of;
+use super::stores::{REGISTER, Stores};
 use super::vectors::{bytes, list, number, text, word};
 use crate::fastpath::mlx5::address::{self, Network};
 use crate::fastpath::mlx5::completion_queue::CompletionQueue;
 use crate::fastpath::mlx5::cq_ring::CqRing;
 use crate::fastpath::mlx5::directory::Directory;
-use crate::fastpath::mlx5::doorbell::observer;
+
 use crate::fastpath::mlx5::grant::{Grant, Settings};
 use crate::fastpath::mlx5::posted::{Incoming, QueuePair, Receives, Sends, SharedReceives};
 use crate::fastpath::mlx5::queue_memory::{QueueMemory, pages};
 use crate::fastpath::mlx5::record::{Record, Records};
 use crate::fastpath::mlx5::recv_queue::RecvQueue;
-use crate::fastpath::mlx5::register::{ArmRegister, Register, Use};
+use crate::fastpath::mlx5::register::{ArmRegister, Use};
 use crate::fastpath::mlx5::registers::Lease;
 use crate::fastpath::mlx5::scatter::{RegionNote, Regions};
 use crate::fastpath::mlx5::send_queue::SendQueue;
 use crate::fastpath::mlx5::shared_recv_queue::SharedRecvQueue;
 use crate::fastpath::mlx5::sizes::{RecvSize, SendSize, SharedSize};
 use crate::fastpath::{Handle, QpType};
-use crate::sys::{Kernel, MapFor, Mapping, Memory, page_size, running_kernel};
+use crate::sys::{Kernel, Memory, running_kernel};
 
 /// Bytes of the buffer that data comes from and goes to.
 const DATA_LENGTH: usize = 1 << 20;
+
 /// The page of the register that arms completion queues.
 const ARM_PAGE: u64 = 0x90_0000;
+
 /// The MAC address that the kernel of the recordings tells of every next hop.
 const NEXT_HOP: [u8; 6] = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
-/// Bytes of a register, both halves.
-const REGISTER: u64 = 512;
 
 /// All that a scenario works on.
 pub(super) struct World {
@@ -85,35 +81,6 @@ pub(super) struct Data {
     _notes: Vec<RegionNote>,
 }
 
-/// What was seen of the registers.
-#[derive(Clone)]
-pub(super) struct Stores(Rc<RefCell<Seen>>);
-
-#[derive(Default)]
-struct Seen {
-    /// Address and bytes of each store.
-    stores: Vec<(usize, u64)>,
-    /// The doorbell record that must be up to date, and what it was at the first store.
-    record: Option<RecordOf>,
-    at_first_store: Option<[u8; 8]>,
-    /// Where the pages lie, by their offsets in the device.
-    pages: Vec<(u64, Arc<Mapping>)>,
-}
-
-#[derive(Clone)]
-enum RecordOf {
-    Pair(Arc<Record>),
-    Completions(Arc<Directory>),
-}
-
-/// Stores to consecutive addresses.
-pub(super) struct Run {
-    pub map_offset: u64,
-    pub page_off: u64,
-    pub bytes: Vec<u8>,
-    pub count: usize,
-}
-
 /// Which register each queue pair rings, which the recording tells by its first store, and in which
 /// half of it: what went before is not in the scenario.
 pub(super) struct Plan {
@@ -121,6 +88,8 @@ pub(super) struct Plan {
     of_pair: HashMap<u32, (u64, u64)>,
     /// The half that is used first, by register.
     half: HashMap<(u64, u64), u64>,
+    /// The page of the register that arms completion queues.
+    arm: u64,
 }
 
 impl Plan {
@@ -128,14 +97,17 @@ impl Plan {
         let mut plan = Self {
             of_pair: HashMap::new(),
             half: HashMap::new(),
+            arm: ARM_PAGE,
         };
         // Requests that go before the first step use the halves as well.
         let before = scenario["precondition"]["cur_post"].as_u64().unwrap_or(0);
         for step in list(&scenario["steps"]) {
             let store = list(&step["uar"]).first();
-            let (Some(store), "post_send") = (store, text(&step["op"])) else {
+            let Some(store) = store else { continue };
+            if step["op"] != "post_send" {
+                plan.arm = number(&store["map_offset"]);
                 continue;
-            };
+            }
             let at = number(&store["page_off"]) - BF_OFFSET as u64;
             let half = at % REGISTER;
             let register = (number(&store["map_offset"]), at - half);
@@ -170,17 +142,15 @@ impl World {
         let kernel = &running_kernel();
         let config = text(&scenario["config"]);
         let settings = Settings {
-            no_blue_flame: config == "shut_up_bf",
-            prefers_blue_flame: config != "no_prefer_bf",
             completion_bytes: word(&scenario["cq"]["cqe_size"]),
-            ..Settings::default()
+            ..settings_of(config)
         };
         let grant = grant(u8::from(config != "cqe_v0"));
         let records = Arc::new(Records::default());
         let regions = Arc::new(Regions::default());
         let data = Data::new(kernel, scenario, &regions);
         let stores = Stores::new();
-        let arm = ArmRegister::new(&stores.page(kernel, ARM_PAGE), 0).expect("a page");
+        let arm = ArmRegister::new(&stores.page(kernel, plan.arm), 0).expect("a page");
 
         let ring = CqRing::new(
             kernel,
@@ -232,11 +202,17 @@ impl World {
         for (_, qp) in pairs_of(scenario) {
             let record = Arc::new(records.take(kernel).expect("memory"));
             let at = plan.of_pair.get(&word(&qp["qpn"]));
-            let at = *at.unwrap_or(&(ARM_PAGE, 0));
+            let at = *at.unwrap_or(&(plan.arm, 0));
             let users = plan.of_pair.values().filter(|other| **other == at).count();
             let register = registers.entry(at).or_insert_with(|| {
                 let half = plan.half.get(&at).copied().unwrap_or(0);
-                world.stores.register(kernel, at, half, users, settings)
+                let how = match users {
+                    // The first register of that page takes everybody's doorbells.
+                    _ if settings.no_blue_flame || at == (plan.arm, 0) => Use::Doorbells,
+                    ..=1 => Use::Alone,
+                    _ => Use::Shared,
+                };
+                world.stores.register(kernel, at, half, how)
             });
             let lease = Lease::of(Arc::clone(register));
             world.add_pair(kernel, qp, &grant, record, lease);
@@ -420,131 +396,4 @@ impl Data {
         // SAFETY: the range lies in the memory, which only this thread touches.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
-}
-
-impl Stores {
-    fn new() -> Self {
-        let stores = Self(Rc::default());
-        let seen = Rc::clone(&stores.0);
-        observer::observe(move |address, bytes| {
-            let mut seen = seen.borrow_mut();
-            if seen.stores.is_empty() {
-                seen.at_first_store = seen.record.as_ref().map(RecordOf::bytes);
-            }
-            seen.stores.push((address, bytes));
-        });
-        stores
-    }
-
-    /// The page at an offset.
-    fn page(&self, kernel: &Arc<dyn Kernel>, offset: u64) -> Arc<Mapping> {
-        let mut seen = self.0.borrow_mut();
-        if let Some((_, page)) = seen.pages.iter().find(|(at, _)| *at == offset) {
-            return Arc::clone(page);
-        }
-        let zero = File::options().read(true).write(true).open("/dev/zero");
-        let zero = zero.expect("/dev/zero");
-        let how = MapFor::ReadingAndWriting;
-        let page = Mapping::new(kernel, zero.as_fd(), page_size(), 0, how).expect("a page");
-        let page = Arc::new(page);
-        seen.pages.push((offset, Arc::clone(&page)));
-        page
-    }
-
-    /// The register at a place, whose turn is `half`.
-    fn register(
-        &self,
-        kernel: &Arc<dyn Kernel>,
-        (page, at): (u64, u64),
-        half: u64,
-        users: usize,
-        settings: Settings,
-    ) -> Arc<Register> {
-        let page = self.page(kernel, page);
-        let how = match (settings.no_blue_flame, users) {
-            (true, _) => Use::Doorbells,
-            (false, ..=1) => Use::Alone,
-            (false, _) => Use::Shared,
-        };
-        let number = (at / REGISTER) as u32;
-        let register = Register::new(&page, 0, number, REGISTER as u32 / 2, how, 0);
-        let register = register.expect("a register in its page");
-        if half != 0 {
-            register.ring(0);
-        }
-        Arc::new(register)
-    }
-
-    /// Forgets what was stored; from now on the record of a queue pair is looked at.
-    pub(super) fn watch_pair(&self, record: &Arc<Record>) {
-        self.watch(RecordOf::Pair(Arc::clone(record)));
-    }
-
-    /// Forgets what was stored; from now on the record of the completion queue is looked at.
-    pub(super) fn watch_completions(&self, directory: &Arc<Directory>) {
-        self.watch(RecordOf::Completions(Arc::clone(directory)));
-    }
-
-    fn watch(&self, record: RecordOf) {
-        let mut seen = self.0.borrow_mut();
-        seen.record = Some(record);
-        seen.stores.clear();
-        seen.at_first_store = None;
-    }
-
-    /// The record at the first store.
-    pub(super) fn record_at_first(&self) -> Option<[u8; 8]> {
-        self.0.borrow().at_first_store
-    }
-
-    /// What was stored, adjacent stores put together.
-    pub(super) fn runs(&self) -> Vec<Run> {
-        let seen = self.0.borrow();
-        let mut runs: Vec<Run> = Vec::new();
-        for (address, bytes) in &seen.stores {
-            let (map_offset, page_off) = seen.locate(*address);
-            let last = runs.last_mut().filter(|run| {
-                run.map_offset == map_offset && run.page_off + run.bytes.len() as u64 == page_off
-            });
-            match last {
-                Some(run) => {
-                    run.bytes.extend(bytes.as_bytes());
-                    run.count += 1;
-                }
-                None => runs.push(Run {
-                    map_offset,
-                    page_off,
-                    bytes: bytes.as_bytes().to_vec(),
-                    count: 1,
-                }),
-            }
-        }
-        runs
-    }
-}
-
-impl Seen {
-    /// The page of an address, and the place in it.
-    fn locate(&self, address: usize) -> (u64, u64) {
-        let found = self.pages.iter().find_map(|(map_offset, page)| {
-            let offset = address.checked_sub(page.address().as_ptr() as usize)?;
-            (offset < page.length()).then_some((*map_offset, offset as u64))
-        });
-        found.expect("a store lies in a page")
-    }
-}
-
-impl RecordOf {
-    fn bytes(&self) -> [u8; 8] {
-        match self {
-            Self::Pair(record) => record_bytes(record),
-            Self::Completions(directory) => record_bytes(directory.record()),
-        }
-    }
-}
-
-/// A doorbell record as it stands in memory.
-pub(super) fn record_bytes(record: &Record) -> [u8; 8] {
-    let value = u64::from(record.get(0)) << 32 | u64::from(record.get(1));
-    value.to_be_bytes()
 }
