@@ -170,11 +170,10 @@ impl SendHalf {
     /// An earlier batch may have been forgotten instead of dropped.
     #[inline(always)]
     fn begin(&mut self) {
-        match &mut self.queue {
-            Some(SendQueue::Rxe(queue)) => queue.discard(),
-            Some(SendQueue::Mlx5(queue)) => queue.begin(),
-            _ => self.discard_elsewhere(),
+        if let Some(SendQueue::Mlx5(queue)) = &mut self.queue {
+            return queue.begin();
         }
+        self.discard();
     }
 
     /// Forgets requests that were built and not started.

@@ -235,7 +235,8 @@ impl Receives {
 
     #[inline(always)]
     pub(super) fn note(&self, counter: u32, wr_id: u64) {
-        let slot = &self.wr_ids[self.memory.index(counter) & (self.wr_ids.len() - 1)];
+        // SAFETY: there is a place for each element.
+        let slot = unsafe { self.wr_ids.get_unchecked(self.memory.index(counter)) };
         slot.store(wr_id, Ordering::Relaxed);
     }
 

@@ -144,7 +144,7 @@ impl Register {
     ///
     /// # Safety
     ///
-    /// As for [`Register::store`], and the register must not be shared.
+    /// As for [`Register::store`]; there must be a block, and the register must not be shared.
     #[inline(always)]
     pub(super) unsafe fn store_alone(&self, blocks: u32, block: impl Fn(u32) -> NonNull<u64>) {
         debug_assert!(blocks * 64 <= self.half && !self.is_shared());
@@ -152,8 +152,10 @@ impl Register {
         let turn = self.turn.load(Ordering::Relaxed);
         // SAFETY: the turn is 0 or one half: both are in the register.
         let place = unsafe { self.first.byte_add(turn as usize) };
-        for number in 0..blocks {
-            // SAFETY: by the caller; the half has room for the blocks, and is 64-aligned.
+        // SAFETY: by the caller; the half has room for the blocks, and is 64-aligned.
+        unsafe { doorbell::store_block(place, block(0)) };
+        for number in 1..blocks {
+            // SAFETY: as above.
             unsafe { doorbell::store_block(place.add(number as usize * 8), block(number)) };
         }
         doorbell::flush();

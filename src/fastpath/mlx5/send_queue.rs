@@ -127,6 +127,7 @@ struct Last {
     block: u32,
     /// In units of 16 bytes.
     length: u32,
+    blocks: u32,
     is_inline: bool,
 }
 
@@ -218,12 +219,14 @@ impl SendQueue {
         // SAFETY: there is a slot for each block.
         let slot = unsafe { hot.slots.add(index as usize).as_ref() };
         slot.note(at.number(), request.wr_id, 0);
+        let blocks = length.div_ceil(BLOCK / SEGMENT);
         self.last = Last {
             block: at.block(),
             length,
+            blocks,
             is_inline: matches!(request.payload, Payload::Inline(_)),
         };
-        self.pushed = at.behind(length.div_ceil(BLOCK / SEGMENT));
+        self.pushed = at.behind(blocks);
         Ok(())
     }
 
@@ -252,12 +255,14 @@ impl SendQueue {
         self.after_change_of_key = head.changes_key;
         self.sends
             .note(at.block(), at.number(), request.wr_id, head.completion);
+        let blocks = length.div_ceil(BLOCK / SEGMENT);
         self.last = Last {
             block: at.block(),
             length,
+            blocks,
             is_inline: matches!(request.payload, Payload::Inline(_)),
         };
-        self.pushed = at.behind(length.div_ceil(BLOCK / SEGMENT));
+        self.pushed = at.behind(blocks);
         Ok(())
     }
 
@@ -363,9 +368,8 @@ impl SendQueue {
             // SAFETY: the queue keeps the register. The request fits a half of it, and each block lies
             // in the queue.
             unsafe {
-                let blocks = last.length.div_ceil(BLOCK / SEGMENT);
                 let block = |number| hot.block(last.block.wrapping_add(number) & hot.mask).cast();
-                hot.register.as_ref().store_alone(blocks, block);
+                hot.register.as_ref().store_alone(last.blocks, block);
             }
         } else {
             self.ring_elsewhere(is_one);
@@ -376,12 +380,16 @@ impl SendQueue {
     /// of course.
     #[inline(never)]
     fn ring_elsewhere(&mut self, is_one: bool) {
-        let Last { block, length, .. } = self.last;
+        let Last {
+            block,
+            length,
+            blocks,
+            ..
+        } = self.last;
         let register = self.lease.register();
         let is_preferred = self.last.is_inline || self.prefers_blue_flame;
         if is_one && is_preferred && length > 1 && length * SEGMENT <= register.half() {
             let memory = &self.sends.memory;
-            let blocks = length.div_ceil(BLOCK / SEGMENT);
             // SAFETY: each block lies in the queue; they fit, as was seen.
             unsafe {
                 register.store(blocks, |number| {

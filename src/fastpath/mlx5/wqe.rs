@@ -166,10 +166,8 @@ unsafe fn write_control(
         fm_ce_se: flags.bits(),
         imm: head.word.into(),
     };
-    // In two words, not by bytes.
-    let words: [u64; 2] = zerocopy::transmute!(control);
     // SAFETY: by the caller; requests begin at multiples of 64.
-    unsafe { first.cast().write(words) };
+    unsafe { first.cast().write(control.to_words()) };
 }
 
 /// Writes a request from `first` on and returns its length in units of 16 bytes.
