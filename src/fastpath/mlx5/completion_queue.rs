@@ -8,11 +8,11 @@ use rdmacm_kernel_abi::uverbs::Wc;
 
 use super::cq_ring::{CqRing, Entry};
 use super::cqe::{self, Side};
-use super::directory::{Directory, Gone, Members};
+use super::directory::{Directory, Gone, Held, Members};
 use super::doorbell;
 use super::posted::QueuePair;
 use super::register::ArmRegister;
-use super::scatter::Regions;
+use super::scatter::{KnownRegions, Regions};
 use crate::fastpath::completion::Completion;
 
 /// A completion queue.
@@ -29,7 +29,7 @@ pub(crate) struct CompletionQueue {
     /// How many events of the queue were read from its channel.
     events: Arc<AtomicU32>,
     /// The memory that short messages are copied to.
-    regions: Arc<Regions>,
+    regions: KnownRegions,
 }
 
 impl CompletionQueue {
@@ -50,7 +50,7 @@ impl CompletionQueue {
             number,
             arm,
             events,
-            regions,
+            regions: KnownRegions::new(regions),
         }
     }
 
@@ -65,7 +65,7 @@ impl CompletionQueue {
     }
 
     /// What a queue pair that completes here is added to.
-    pub(super) fn directory(&self) -> &Arc<Directory> {
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }
 
@@ -154,8 +154,8 @@ impl CompletionQueue {
             self.look_up(key);
         }
         match (&self.current, side) {
-            (Some(pair), Side::Requester) => cqe::requester(entry, pair, &self.regions, wc),
-            (Some(pair), Side::Responder) => cqe::responder(entry, pair, &self.regions, wc),
+            (Some(pair), Side::Requester) => cqe::requester(entry, pair, &mut self.regions, wc),
+            (Some(pair), Side::Responder) => cqe::responder(entry, pair, &mut self.regions, wc),
             (Some(pair), Side::FailedRequester | Side::FailedResponder) => {
                 cqe::failure(entry, pair, side, wc);
             }
@@ -172,7 +172,14 @@ impl CompletionQueue {
     /// Takes the list of queue pairs as it is now, and takes out what those left that went.
     #[cold]
     pub(super) fn catch_up(&mut self) {
-        let gone = self.members.catch_up(&self.directory);
+        let directory = Arc::clone(&self.directory);
+        self.catch_up_with(&mut directory.hold());
+    }
+
+    /// The same, with the directory held to the end: who adds to what is to be taken out reads the
+    /// entries that are moved here.
+    pub(crate) fn catch_up_with(&mut self, held: &mut Held<'_>) {
+        let gone = self.members.catch_up(&self.directory, held);
         self.current = None;
         let before = self.next;
         for gone in &gone {
@@ -199,8 +206,7 @@ impl CompletionQueue {
                 taken += 1;
             } else if taken > 0 {
                 // SAFETY: both entries are the program's, and this is the only thread that reads
-                // them: others look at them under the directory's lock, and only at what the record
-                // still calls the device's, which ends before.
+                // them: others do under the directory's lock, which is held here.
                 unsafe { self.ring.copy_within(counter, counter.wrapping_add(taken)) };
             }
         }
@@ -222,7 +228,10 @@ impl CompletionQueue {
 
     /// Takes over the completions of the queue that this one replaces, after the kernel has made the
     /// change. False when the mark is missing that the device leaves at their end.
-    pub(super) fn move_to(&mut self, ring: Arc<CqRing>) -> bool {
+    ///
+    /// The directory has been held since before: a queue pair that went meanwhile would look for its
+    /// completions in the memory that the device has left.
+    pub(super) fn move_to(&mut self, ring: Arc<CqRing>, mut held: Held<'_>) -> bool {
         let mut from = self.next;
         let mut to = from.wrapping_add(1);
         let found = loop {
@@ -240,7 +249,7 @@ impl CompletionQueue {
             to = to.wrapping_add(1);
         };
         self.next = self.next.wrapping_add(1);
-        self.directory.move_to(Arc::clone(&ring));
+        held.move_to(Arc::clone(&ring));
         self.ring = ring;
         found
     }

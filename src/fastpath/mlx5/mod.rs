@@ -35,6 +35,7 @@ mod wqe;
 
 pub(crate) use address::AhSetup;
 pub(crate) use completion_queue::CompletionQueue;
+pub(crate) use directory::{Directory, Held};
 pub(crate) use recv_queue::RecvQueue;
 pub(crate) use scatter::{RegionNote, note_region};
 pub(crate) use send_queue::SendQueue;

@@ -11,7 +11,7 @@ use rdmacm_kernel_abi::mlx5::SND_DBR;
 
 use super::doorbell;
 use super::grant::Settings;
-use super::posted::Sends;
+use super::posted::{FIRST, Sends};
 use super::record::Record;
 use super::registers::Lease;
 use super::sizes::{BLOCK, SEGMENT, SendSize};
@@ -38,21 +38,32 @@ pub(crate) struct SendQueue {
     rung: Position,
     /// What is to be known of the pushed requests when the doorbell is rung.
     last: Last,
-    /// How many requests were done when that was last looked up.
-    done: u32,
+    /// The number behind the last request that was done when that was last looked up.
+    done: u64,
     /// How often the queue pair was reset when that was last looked up.
     resets: u32,
 }
 
 /// A place between two requests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Position {
     /// Blocks before it.
     block: u32,
-    /// Requests before it.
-    number: u32,
+    /// The number of the request behind it.
+    number: u64,
     /// Whether the request before it changes a memory key.
     after_change_of_key: bool,
+}
+
+impl Position {
+    /// The beginning of the queue.
+    fn first(number: u64) -> Self {
+        Self {
+            block: 0,
+            number,
+            after_change_of_key: false,
+        }
+    }
 }
 
 /// The request that was pushed last.
@@ -83,10 +94,10 @@ impl SendQueue {
             size,
             signal_all,
             prefers_blue_flame: settings.prefers_blue_flame,
-            pushed: Position::default(),
-            rung: Position::default(),
+            pushed: Position::first(FIRST),
+            rung: Position::first(FIRST),
             last: Last::default(),
-            done: 0,
+            done: FIRST,
             resets: 0,
         }
     }
@@ -129,7 +140,7 @@ impl SendQueue {
         };
         self.pushed = Position {
             block: at.block.wrapping_add(length.div_ceil(BLOCK / SEGMENT)),
-            number: at.number.wrapping_add(1),
+            number: at.number + 1,
             after_change_of_key: head.changes_key,
         };
         Ok(())
@@ -163,11 +174,12 @@ impl SendQueue {
 
     #[inline(always)]
     fn check_room(&mut self) -> Result<(), PostError> {
-        if self.pushed.number.wrapping_sub(self.done) < self.size.depth {
+        if self.pushed.number < self.done + u64::from(self.size.depth) {
             return Ok(());
         }
-        self.done = self.sends.done();
-        match self.pushed.number.wrapping_sub(self.done) < self.size.depth {
+        // After a reset the last one that is done is from before.
+        self.done = self.sends.done().max(self.done);
+        match self.pushed.number < self.done + u64::from(self.size.depth) {
             true => Ok(()),
             false => Err(PostError::QueueFull {
                 depth: self.size.depth,
@@ -214,13 +226,25 @@ impl SendQueue {
     /// Forgets the requests that were pushed since the last doorbell.
     #[inline(always)]
     pub(crate) fn discard(&mut self) {
+        if self.pushed.number != self.rung.number {
+            self.take_back();
+        }
+    }
+
+    /// No completion is to find them.
+    #[cold]
+    fn take_back(&mut self) {
+        let blocks = self.pushed.block.wrapping_sub(self.rung.block);
+        for number in 0..blocks {
+            self.sends.forget_at(self.rung.block.wrapping_add(number));
+        }
         self.pushed = self.rung;
     }
 
     /// Tells the device of the pushed requests, if there are any.
     #[inline(always)]
     pub(crate) fn ring_doorbell(&mut self) {
-        let count = self.pushed.number.wrapping_sub(self.rung.number);
+        let count = self.pushed.number - self.rung.number;
         if count == 0 {
             return;
         }
@@ -257,9 +281,11 @@ impl SendQueue {
     #[cold]
     fn restart(&mut self) {
         self.resets = self.sends.resets();
-        self.pushed = Position::default();
-        self.rung = Position::default();
-        self.done = self.sends.done();
+        // Once more: a request may have been pushed while the queue pair was reset.
+        self.sends.forget();
+        self.pushed = Position::first(self.pushed.number);
+        self.rung = self.pushed;
+        self.done = self.pushed.number;
         self.record.set(SND_DBR as usize, 0);
     }
 

@@ -8,6 +8,7 @@ mod lifetimes;
 mod lists;
 mod loopback;
 mod memory;
+mod mlx5_answers;
 mod recorded;
 mod refusals;
 mod requests;
