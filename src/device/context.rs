@@ -317,8 +317,7 @@ fn get_context(
     let (request, answer) = driver.parts();
     let made = get_context_by_ioctl(kernel, fd, driver_id, request, answer);
     match made {
-        // The number of the ioctl itself is unknown: the kernel is older, or has none.
-        Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => {
+        Err(error) if is_older_kernel(&error) => {
             let to = Destination { kernel, fd };
             let response = answer;
             let driver = DriverPart::Exchange { request, response };
@@ -332,6 +331,15 @@ fn get_context(
         }
         made => made,
     }
+}
+
+/// Whether the kernel knows nothing of the ioctl, or not this command of it: then it has the others
+/// neither.
+fn is_older_kernel(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOTTY | libc::EPROTONOSUPPORT)
+    )
 }
 
 /// Without a descriptor for asynchronous events, which is made when somebody wants to read them.

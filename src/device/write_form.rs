@@ -2,8 +2,8 @@
 //!
 //! The floors above describe a command by object, method and attributes, whatever the kernel. Here
 //! that becomes the written command of the same meaning: its structure, with the driver's request
-//! behind it, and one buffer for both answers. A kernel is asked this way when it refuses the ioctl
-//! that makes a context with `ENOTTY`, and then always.
+//! behind it, and one buffer for both answers. A kernel is asked this way, and then always, when it does
+//! not know the ioctl that makes a context.
 
 mod attributes;
 mod context;

@@ -1,7 +1,8 @@
 //! The library on a kernel without the RDMA ioctl: a filter of system calls refuses it as a kernel
 //! does that never had it, so that all commands go by `write()`.
 //!
-//! By hand, any tests can be run so:
+//! By hand, any tests can be run so. Those fail that listen to more than one stream of asynchronous
+//! events, since there is one only:
 //!
 //! ```text
 //! ci/vm --file VM:/opt/vm -- /opt/vm without_ioctl verbs

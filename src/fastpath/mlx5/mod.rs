@@ -41,3 +41,5 @@ pub(crate) use scatter::{RegionNote, note_region};
 pub(crate) use send_queue::SendQueue;
 pub(crate) use setup::{CqResize, CqSetup, QpSetup, SrqSetup};
 pub(crate) use shared_recv_queue::SharedRecvQueue;
+#[cfg(test)]
+pub(crate) use tests::use_as_in;

@@ -1,7 +1,7 @@
 //! What goes to the running kernel and how its answers are read, as far as no device is needed.
 
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, IntoRawFd};
 
 use proptest::prelude::*;
 use rdmacm_kernel_abi::netlink::{NLMSG_DONE, NLMSG_ERROR, NlMsgHdr, NlmFlags};
@@ -148,6 +148,42 @@ fn addresses_are_put_where_the_command_says() {
     assert_eq!(written[8..16], to.to_ne_bytes());
     assert_eq!(written[16..24], [1; 8]);
     assert_eq!(written[24..], from.to_ne_bytes());
+}
+
+/// Writes a command that makes a descriptor, whose number the kernel puts behind the first four of
+/// these bytes.
+fn write_for_descriptor(answer: &mut [u8]) -> io::Result<Option<OwnedFd>> {
+    let (_reader, writer) = io::pipe()?;
+    let mut fd = None;
+    let command = WriteCommand {
+        request: &mut [0; 16],
+        response: Some((8, answer)),
+        indirect: None,
+        new_fd: Some((4, &mut fd)),
+    };
+    Linux.write_command(writer.as_fd(), command)?;
+    Ok(fd)
+}
+
+#[test]
+fn a_descriptor_that_a_written_command_makes_is_taken_over() {
+    let (reader, mut writer) = io::pipe().unwrap();
+    let number = reader.into_raw_fd() as u32;
+    let mut answer = [0; 8];
+    answer[4..].copy_from_slice(&number.to_ne_bytes());
+    let fd = write_for_descriptor(&mut answer).unwrap().unwrap();
+    assert_eq!(fd.as_raw_fd() as u32, number);
+    drop(fd);
+    let closed = writer.write_all(&[1]).unwrap_err();
+    assert_eq!(closed.kind(), io::ErrorKind::BrokenPipe);
+}
+
+#[test]
+fn what_can_be_no_descriptor_is_an_error() {
+    for answer in [&mut [0xff; 8][..], &mut [0; 7], &mut [0; 4]] {
+        let error = write_for_descriptor(answer).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+    }
 }
 
 #[test]

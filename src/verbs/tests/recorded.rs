@@ -9,10 +9,10 @@ use rdmacm_kernel_abi::uverbs::{self, ModifyQp};
 use serde_json::{Value as Json, json};
 use zerocopy::FromBytes;
 
-use crate::device::{AsyncEvents, Context, Driver, GidType, Registry, devices};
-use crate::fastpath::QpType;
+use crate::device::{AsyncEvents, Context, Driver, GidType, LinkLayer, Registry, devices};
+use crate::fastpath::{CqSetup, QpType, use_as_in};
 use crate::sys::replay::Replay;
-use crate::sys::replay::vectors::{bytes, commands, lines};
+use crate::sys::replay::vectors::{bytes, commands, files};
 use crate::verbs::path::from_qp_dest;
 use crate::verbs::{Access, Cq, Pd, Qp, QpAttr, QpCapabilities, QpModify, QpState, SrqAttr};
 
@@ -25,16 +25,24 @@ struct Machine {
 }
 
 impl Machine {
-    /// With the commands of these recordings.
-    fn new(recordings: [&str; 2]) -> Self {
+    /// With the commands of a configuration: those of opening the device, then these.
+    fn new(config: &str, commands: &[Json]) -> Self {
         let kernel = Replay::new([]);
-        kernel.add_device("mlx5_0", "Ethernet");
+        kernel.add_device(
+            "mlx5_0",
+            match config {
+                "ib_link" => "InfiniBand",
+                _ => "Ethernet",
+            },
+        );
         Registry::of_stand_in(kernel.clone()).stand_in();
-        let left = recordings.iter().flat_map(|name| commands(&lines(name)[0]));
+        use_as_in(config);
+        let mut left = opening(config);
+        left.extend(commands.iter().cloned());
         Self {
             kernel,
-            left: left.collect(),
-            is_written: recordings[0].starts_with("write_abi"),
+            left,
+            is_written: config.starts_with("write_abi"),
         }
     }
 
@@ -58,7 +66,11 @@ impl Machine {
         assert_eq!(context.attr().unwrap().ports(), 1);
         self.expect_query_port();
         let port = context.port(1).unwrap();
-        assert_eq!(port.active_mtu.bytes(), 1024);
+        let mtu = match port.link_layer {
+            LinkLayer::InfiniBand => 4096,
+            _ => 1024,
+        };
+        assert_eq!(port.active_mtu.bytes(), mtu);
         self.expect(&["alloc_pd"]);
         let pd = context.alloc_pd().unwrap();
         if !self.is_written {
@@ -104,6 +116,25 @@ impl Machine {
             false => self.expect(&["uar_alloc", "mmap"]),
         }
     }
+}
+
+/// The commands with which a device of a configuration is opened: those of its own recording, or
+/// those of most.
+fn opening(config: &str) -> Vec<Json> {
+    let opened = all("open_device");
+    let of = |config: &str| opened.iter().find(|line| line["config"] == config);
+    commands(of(config).or_else(|| of("default")).unwrap())
+}
+
+/// All recordings of a kind: of the sources, and of the folder that the environment names.
+fn all(kind: &str) -> Vec<Json> {
+    let recordings = files().iter().flatten();
+    let of_kind = recordings.filter(|line| line["kind"] == kind);
+    of_kind.cloned().collect()
+}
+
+fn configuration(recording: &Json) -> &str {
+    recording["config"].as_str().unwrap()
 }
 
 fn is_clock(mapping: &Json) -> bool {
@@ -219,23 +250,44 @@ fn work(mut machine: Machine) {
 }
 
 #[test]
-fn a_device_is_worked_with_as_recorded() {
-    work(Machine::new(["open_device", "control"]));
+fn devices_are_worked_with_as_recorded() {
+    let recordings = all("control_sequence");
+    assert!(recordings.len() >= 3);
+    for recording in &recordings {
+        work(Machine::new(configuration(recording), &commands(recording)));
+    }
 }
 
 #[test]
-fn a_device_is_worked_with_by_written_commands_as_recorded() {
-    work(Machine::new(["write_abi_open", "write_abi_control"]));
+fn devices_are_opened_as_recorded() {
+    let recordings = all("open_device");
+    assert!(recordings.len() >= 5);
+    for recording in &recordings {
+        let mut machine = Machine::new(configuration(recording), &[]);
+        machine.left = commands(recording);
+        let (context, _pd, _events) = machine.open();
+        // The pages are mapped when the first queue is made.
+        machine.expect_doorbell_pages();
+        CqSetup::new(&context, 1).unwrap();
+        machine.kernel.finish();
+        let unused = ["query_device", "unsupported_ioctl"];
+        for command in &machine.left {
+            let name = command["name"].as_str().unwrap();
+            assert!(
+                unused.contains(&name) || name.starts_with("query_port"),
+                "{name}"
+            );
+        }
+    }
 }
 
 /// Makes each queue that was recorded. What the C provider refuses, the library must refuse as well,
 /// and neither asks the kernel.
-fn make(mut machine: Machine, recording: &str) {
+fn make(mut machine: Machine, recorded: &[Json]) -> (usize, usize) {
     let (context, pd, _events) = machine.open();
     machine.kernel.ignore_destroys();
     machine.expect_doorbell_pages();
     let kernel = Arc::clone(&machine.kernel);
-    let recorded = lines(recording);
     // Those that all queue pairs have.
     let [cq_handle, srq_handle] = match machine.is_written {
         true => [20, 21],
@@ -255,7 +307,7 @@ fn make(mut machine: Machine, recording: &str) {
     let srq = pd.create_srq(&one).unwrap();
     let mut has_pages = machine.is_written;
     let (mut refused, mut without_segments) = (0, 0);
-    for line in &recorded {
+    for line in recorded {
         if line["kind"] == "create_qp" && !has_pages {
             machine.expect_doorbell_pages();
             has_pages = true;
@@ -321,8 +373,8 @@ fn make(mut machine: Machine, recording: &str) {
             }
         }
     }
-    assert_eq!((refused, without_segments), (20, 60));
     kernel.finish();
+    (refused, without_segments)
 }
 
 /// A command whose new object has this handle.
@@ -374,11 +426,18 @@ fn capabilities(recorded: &Json) -> QpCapabilities {
 
 #[test]
 fn queues_are_made_as_recorded() {
-    make(Machine::new(["open_device", "control"]), "create");
-}
-
-#[test]
-fn queues_are_made_by_written_commands_as_recorded() {
-    let machine = Machine::new(["write_abi_open", "write_abi_control"]);
-    make(machine, "write_abi_create");
+    let control = all("control_sequence");
+    let of_queues = files()
+        .iter()
+        .filter(|lines| lines[0]["kind"].as_str().unwrap().starts_with("create_"));
+    let mut made = Vec::new();
+    for recorded in of_queues {
+        let config = configuration(&recorded[0]);
+        // How a doorbell page is asked for.
+        let control = control.iter().find(|line| line["config"] == "default");
+        let machine = Machine::new(config, &commands(control.unwrap()));
+        made.push(make(machine, recorded));
+    }
+    // By ioctl and by write(); then what the environment names.
+    assert_eq!(made[..2], [(20, 60), (20, 60)]);
 }

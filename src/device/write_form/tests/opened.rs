@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use rdmacm_kernel_abi::uverbs::{Command, ExCommand};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use zerocopy::IntoBytes;
 
-use super::{extended, written};
+use super::{extended, hex, written};
 use crate::Access;
 use crate::device::{Context, GidType, Registry, discovery};
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::sys::replay::Replay;
 
 /// Opens the rxe device of a kernel that takes written commands only.
@@ -126,5 +126,47 @@ fn where_the_extended_question_is_unknown_the_basic_limits_are_asked() {
     kernel.expect([refused, written("query_device", command, &[0; 8], &answer)]);
     let attr = context.attr().unwrap();
     assert_eq!((attr.ports(), attr.max_moderation().0), (3, 0));
+    kernel.finish();
+}
+
+/// A completion queue for four entries, which the kernel answers with these bytes all over.
+fn queue_answered_with(byte: u8) -> Error {
+    let (kernel, context) = open();
+    let mut device = [0; 304];
+    device[76..80].copy_from_slice(&100u32.to_ne_bytes());
+    let command = extended(ExCommand::QUERY_DEVICE);
+    let query = written("query_device", command, &[0; 8], &device);
+    let mut request = [0; 32];
+    request[16] = 4;
+    request[24..28].fill(0xff);
+    let mut create = written("create_cq", Command::CREATE_CQ, &request, &[byte; 8]);
+    create["masked"] = json!([{ "in": "core_in", "offset": 8, "len": 8 }]);
+    create["uhw_out_len"] = json!(16);
+    create["uhw_out"] = json!(hex(&[byte; 16]));
+    kernel.expect([query, create]);
+    kernel.ignore_destroys();
+    let refused = context.completion_queue(4).build().unwrap_err();
+    // No mapping was expected.
+    let differences = kernel.differences();
+    let others = differences.iter().find(|text| !text.contains("a mapping"));
+    assert_eq!(others, None);
+    refused
+}
+
+#[test]
+fn answers_of_nothing_and_of_far_too_much_are_errors() {
+    for byte in [0, 0xff] {
+        let refused = queue_answered_with(byte);
+        assert_eq!(refused.operation(), "map_queue", "{refused}");
+    }
+}
+
+#[test]
+fn a_port_beyond_any_size_is_told_as_it_is() {
+    let (kernel, context) = open();
+    let mut port = query_port(0);
+    port["core_out"] = json!(hex(&[0xff; 40]));
+    kernel.expect([port]);
+    assert_eq!(context.port(1).unwrap().gid_table_length, u32::MAX);
     kernel.finish();
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::compare::{Difference, Outcome, Tally};
+use super::use_as_in;
 use super::vectors::{Recording, bytes, list, number, text, word};
 use super::world::cap;
 use crate::device::{Context, Registry, devices};
-use crate::fastpath::mlx5::grant::{STAND_IN, Settings};
 use crate::fastpath::mlx5::register::Register;
 use crate::fastpath::mlx5::{CqSetup, QpSetup, SharedRecvQueue, SrqSetup};
 use crate::fastpath::setup::{QpMade, QpWish};
@@ -39,16 +39,7 @@ impl Machine {
     /// For recordings of a configuration; `own` are those of the sources, which tell how the device
     /// is opened.
     pub(super) fn new(config: &str, own: &[Recording]) -> Self {
-        let defaults = Settings::default();
-        STAND_IN.set(Some(Settings {
-            no_blue_flame: config == "shut_up_bf",
-            prefers_blue_flame: config != "no_prefer_bf",
-            scatters_to_completions: config != "no_scatter",
-            completion_bytes: match config {
-                "cqe128" => 128,
-                _ => defaults.completion_bytes,
-            },
-        }));
+        use_as_in(config);
         let of = |config: &str, kind: &str| {
             let found = own
                 .iter()

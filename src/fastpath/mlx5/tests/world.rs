@@ -14,6 +14,7 @@ use rdmacm_kernel_abi::uverbs::ioctl::QpCap;
 use serde_json::Value;
 use zerocopy::IntoBytes;
 
+use super::settings_of;
 use super::vectors::{bytes, list, number, text, word};
 use crate::fastpath::mlx5::address::{self, Network};
 use crate::fastpath::mlx5::completion_queue::CompletionQueue;
@@ -121,6 +122,8 @@ pub(super) struct Plan {
     of_pair: HashMap<u32, (u64, u64)>,
     /// The half that is used first, by register.
     half: HashMap<(u64, u64), u64>,
+    /// The page of the register that arms completion queues.
+    arm: u64,
 }
 
 impl Plan {
@@ -128,14 +131,17 @@ impl Plan {
         let mut plan = Self {
             of_pair: HashMap::new(),
             half: HashMap::new(),
+            arm: ARM_PAGE,
         };
         // Requests that go before the first step use the halves as well.
         let before = scenario["precondition"]["cur_post"].as_u64().unwrap_or(0);
         for step in list(&scenario["steps"]) {
             let store = list(&step["uar"]).first();
-            let (Some(store), "post_send") = (store, text(&step["op"])) else {
+            let Some(store) = store else { continue };
+            if step["op"] != "post_send" {
+                plan.arm = number(&store["map_offset"]);
                 continue;
-            };
+            }
             let at = number(&store["page_off"]) - BF_OFFSET as u64;
             let half = at % REGISTER;
             let register = (number(&store["map_offset"]), at - half);
@@ -170,17 +176,15 @@ impl World {
         let kernel = &running_kernel();
         let config = text(&scenario["config"]);
         let settings = Settings {
-            no_blue_flame: config == "shut_up_bf",
-            prefers_blue_flame: config != "no_prefer_bf",
             completion_bytes: word(&scenario["cq"]["cqe_size"]),
-            ..Settings::default()
+            ..settings_of(config)
         };
         let grant = grant(u8::from(config != "cqe_v0"));
         let records = Arc::new(Records::default());
         let regions = Arc::new(Regions::default());
         let data = Data::new(kernel, scenario, &regions);
         let stores = Stores::new();
-        let arm = ArmRegister::new(&stores.page(kernel, ARM_PAGE), 0).expect("a page");
+        let arm = ArmRegister::new(&stores.page(kernel, plan.arm), 0).expect("a page");
 
         let ring = CqRing::new(
             kernel,
@@ -232,11 +236,17 @@ impl World {
         for (_, qp) in pairs_of(scenario) {
             let record = Arc::new(records.take(kernel).expect("memory"));
             let at = plan.of_pair.get(&word(&qp["qpn"]));
-            let at = *at.unwrap_or(&(ARM_PAGE, 0));
+            let at = *at.unwrap_or(&(plan.arm, 0));
             let users = plan.of_pair.values().filter(|other| **other == at).count();
             let register = registers.entry(at).or_insert_with(|| {
                 let half = plan.half.get(&at).copied().unwrap_or(0);
-                world.stores.register(kernel, at, half, users, settings)
+                let how = match users {
+                    // The first register of that page takes everybody's doorbells.
+                    _ if settings.no_blue_flame || at == (plan.arm, 0) => Use::Doorbells,
+                    ..=1 => Use::Alone,
+                    _ => Use::Shared,
+                };
+                world.stores.register(kernel, at, half, how)
             });
             let lease = Lease::of(Arc::clone(register));
             world.add_pair(kernel, qp, &grant, record, lease);
@@ -457,15 +467,9 @@ impl Stores {
         kernel: &Arc<dyn Kernel>,
         (page, at): (u64, u64),
         half: u64,
-        users: usize,
-        settings: Settings,
+        how: Use,
     ) -> Arc<Register> {
         let page = self.page(kernel, page);
-        let how = match (settings.no_blue_flame, users) {
-            (true, _) => Use::Doorbells,
-            (false, ..=1) => Use::Alone,
-            (false, _) => Use::Shared,
-        };
         let number = (at / REGISTER) as u32;
         let register = Register::new(&page, 0, number, REGISTER as u32 / 2, how, 0);
         let register = register.expect("a register in its page");
