@@ -232,7 +232,10 @@ fn allocate(context: &Context, kind: UarAllocType) -> Result<(Arc<Mapping>, u32)
     );
     made.map_err(|error| {
         let what = match error.kind() {
-            io::ErrorKind::Unsupported => "the kernel granted no doorbell registers",
+            io::ErrorKind::Unsupported => {
+                "the kernel granted no doorbell registers, and takes commands by write(), which \
+                 cannot ask for any"
+            }
             _ => "the device has no doorbell page left",
         };
         Error::from_os("map_queue", &error).because(what)
