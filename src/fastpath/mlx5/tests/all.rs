@@ -66,6 +66,7 @@ fn replay_all(recordings: &[Recording], own: &[Recording]) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "its pages are of files")]
 fn queues_are_made_and_worked_as_the_c_provider_does() {
     let own = all_in(&own_folder());
     replay_all(&own, &own);

@@ -245,6 +245,7 @@ fn flip_all(
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "its pages are of files")]
 fn each_flipped_bit_of_work_is_noticed() {
     let flipped = flip_all(
         |recording| recording.kind() == "scenario",
@@ -257,6 +258,7 @@ fn each_flipped_bit_of_work_is_noticed() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "its pages are of files")]
 fn each_flipped_bit_of_a_new_queue_is_noticed() {
     let own = all_in(&own_folder());
     let mut machines: BTreeMap<String, Machine> = BTreeMap::new();

@@ -2,16 +2,22 @@
 //!
 //! The recordings (`tests/mlx5_vectors`) hold inputs and outputs. [`vectors`] reads them, [`fields`]
 //! says of each field what it is, [`compare`] compares and counts. [`scenario`] replays work on
-//! queues: those of a [`world`], to which [`post`] posts. [`flips`] shows that the comparison sees every
-//! bit.
+//! queues, those of a [`world`]: [`posting`] what is posted, with the requests of [`post`] and the
+//! registers of [`stores`], [`polling`] what completes. [`create`] replays how queues are made. [`all`]
+//! does it for a folder, and [`flips`] shows that the comparison sees every bit. [`model`] has no
+//! recordings: any work on small queues must be as a model has it.
 
 mod all;
 mod compare;
 mod create;
 mod fields;
 mod flips;
+mod model;
+mod polling;
 mod post;
+mod posting;
 mod scenario;
+mod stores;
 mod vectors;
 mod world;
 

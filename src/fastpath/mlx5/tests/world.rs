@@ -1,48 +1,43 @@
 //! The queues of a scenario, in memory of the test's own, with a page in place of the registers.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::rc::Rc;
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, LazyLock};
-
 use rdmacm_kernel_abi::mlx5::{AllocUcontextResp, BF_OFFSET};
 use rdmacm_kernel_abi::uverbs::AhAttr;
 use rdmacm_kernel_abi::uverbs::ioctl::QpCap;
 use serde_json::Value;
-use zerocopy::IntoBytes;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, LazyLock};
 
 use super::settings_of;
+use super::stores::{REGISTER, Stores};
 use super::vectors::{bytes, list, number, text, word};
 use crate::fastpath::mlx5::address::{self, Network};
 use crate::fastpath::mlx5::completion_queue::CompletionQueue;
 use crate::fastpath::mlx5::cq_ring::CqRing;
 use crate::fastpath::mlx5::directory::Directory;
-use crate::fastpath::mlx5::doorbell::observer;
+
 use crate::fastpath::mlx5::grant::{Grant, Settings};
 use crate::fastpath::mlx5::posted::{Incoming, QueuePair, Receives, Sends, SharedReceives};
 use crate::fastpath::mlx5::queue_memory::{QueueMemory, pages};
 use crate::fastpath::mlx5::record::{Record, Records};
 use crate::fastpath::mlx5::recv_queue::RecvQueue;
-use crate::fastpath::mlx5::register::{ArmRegister, Register, Use};
+use crate::fastpath::mlx5::register::{ArmRegister, Use};
 use crate::fastpath::mlx5::registers::Lease;
 use crate::fastpath::mlx5::scatter::{RegionNote, Regions};
 use crate::fastpath::mlx5::send_queue::SendQueue;
 use crate::fastpath::mlx5::shared_recv_queue::SharedRecvQueue;
 use crate::fastpath::mlx5::sizes::{RecvSize, SendSize, SharedSize};
 use crate::fastpath::{Handle, QpType};
-use crate::sys::{Kernel, MapFor, Mapping, Memory, page_size, running_kernel};
+use crate::sys::{Kernel, Memory, running_kernel};
 
 /// Bytes of the buffer that data comes from and goes to.
 const DATA_LENGTH: usize = 1 << 20;
+
 /// The page of the register that arms completion queues.
 const ARM_PAGE: u64 = 0x90_0000;
+
 /// The MAC address that the kernel of the recordings tells of every next hop.
 const NEXT_HOP: [u8; 6] = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
-/// Bytes of a register, both halves.
-const REGISTER: u64 = 512;
 
 /// All that a scenario works on.
 pub(super) struct World {
@@ -84,35 +79,6 @@ pub(super) struct Data {
     memory: Arc<Memory>,
     /// Registered under each key that a request names.
     _notes: Vec<RegionNote>,
-}
-
-/// What was seen of the registers.
-#[derive(Clone)]
-pub(super) struct Stores(Rc<RefCell<Seen>>);
-
-#[derive(Default)]
-struct Seen {
-    /// Address and bytes of each store.
-    stores: Vec<(usize, u64)>,
-    /// The doorbell record that must be up to date, and what it was at the first store.
-    record: Option<RecordOf>,
-    at_first_store: Option<[u8; 8]>,
-    /// Where the pages lie, by their offsets in the device.
-    pages: Vec<(u64, Arc<Mapping>)>,
-}
-
-#[derive(Clone)]
-enum RecordOf {
-    Pair(Arc<Record>),
-    Completions(Arc<Directory>),
-}
-
-/// Stores to consecutive addresses.
-pub(super) struct Run {
-    pub map_offset: u64,
-    pub page_off: u64,
-    pub bytes: Vec<u8>,
-    pub count: usize,
 }
 
 /// Which register each queue pair rings, which the recording tells by its first store, and in which
@@ -430,125 +396,4 @@ impl Data {
         // SAFETY: the range lies in the memory, which only this thread touches.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
-}
-
-impl Stores {
-    fn new() -> Self {
-        let stores = Self(Rc::default());
-        let seen = Rc::clone(&stores.0);
-        observer::observe(move |address, bytes| {
-            let mut seen = seen.borrow_mut();
-            if seen.stores.is_empty() {
-                seen.at_first_store = seen.record.as_ref().map(RecordOf::bytes);
-            }
-            seen.stores.push((address, bytes));
-        });
-        stores
-    }
-
-    /// The page at an offset.
-    fn page(&self, kernel: &Arc<dyn Kernel>, offset: u64) -> Arc<Mapping> {
-        let mut seen = self.0.borrow_mut();
-        if let Some((_, page)) = seen.pages.iter().find(|(at, _)| *at == offset) {
-            return Arc::clone(page);
-        }
-        let zero = File::options().read(true).write(true).open("/dev/zero");
-        let zero = zero.expect("/dev/zero");
-        let how = MapFor::ReadingAndWriting;
-        let page = Mapping::new(kernel, zero.as_fd(), page_size(), 0, how).expect("a page");
-        let page = Arc::new(page);
-        seen.pages.push((offset, Arc::clone(&page)));
-        page
-    }
-
-    /// The register at a place, whose turn is `half`.
-    fn register(
-        &self,
-        kernel: &Arc<dyn Kernel>,
-        (page, at): (u64, u64),
-        half: u64,
-        how: Use,
-    ) -> Arc<Register> {
-        let page = self.page(kernel, page);
-        let number = (at / REGISTER) as u32;
-        let register = Register::new(&page, 0, number, REGISTER as u32 / 2, how, 0);
-        let register = register.expect("a register in its page");
-        if half != 0 {
-            register.ring(0);
-        }
-        Arc::new(register)
-    }
-
-    /// Forgets what was stored; from now on the record of a queue pair is looked at.
-    pub(super) fn watch_pair(&self, record: &Arc<Record>) {
-        self.watch(RecordOf::Pair(Arc::clone(record)));
-    }
-
-    /// Forgets what was stored; from now on the record of the completion queue is looked at.
-    pub(super) fn watch_completions(&self, directory: &Arc<Directory>) {
-        self.watch(RecordOf::Completions(Arc::clone(directory)));
-    }
-
-    fn watch(&self, record: RecordOf) {
-        let mut seen = self.0.borrow_mut();
-        seen.record = Some(record);
-        seen.stores.clear();
-        seen.at_first_store = None;
-    }
-
-    /// The record at the first store.
-    pub(super) fn record_at_first(&self) -> Option<[u8; 8]> {
-        self.0.borrow().at_first_store
-    }
-
-    /// What was stored, adjacent stores put together.
-    pub(super) fn runs(&self) -> Vec<Run> {
-        let seen = self.0.borrow();
-        let mut runs: Vec<Run> = Vec::new();
-        for (address, bytes) in &seen.stores {
-            let (map_offset, page_off) = seen.locate(*address);
-            let last = runs.last_mut().filter(|run| {
-                run.map_offset == map_offset && run.page_off + run.bytes.len() as u64 == page_off
-            });
-            match last {
-                Some(run) => {
-                    run.bytes.extend(bytes.as_bytes());
-                    run.count += 1;
-                }
-                None => runs.push(Run {
-                    map_offset,
-                    page_off,
-                    bytes: bytes.as_bytes().to_vec(),
-                    count: 1,
-                }),
-            }
-        }
-        runs
-    }
-}
-
-impl Seen {
-    /// The page of an address, and the place in it.
-    fn locate(&self, address: usize) -> (u64, u64) {
-        let found = self.pages.iter().find_map(|(map_offset, page)| {
-            let offset = address.checked_sub(page.address().as_ptr() as usize)?;
-            (offset < page.length()).then_some((*map_offset, offset as u64))
-        });
-        found.expect("a store lies in a page")
-    }
-}
-
-impl RecordOf {
-    fn bytes(&self) -> [u8; 8] {
-        match self {
-            Self::Pair(record) => record_bytes(record),
-            Self::Completions(directory) => record_bytes(directory.record()),
-        }
-    }
-}
-
-/// A doorbell record as it stands in memory.
-pub(super) fn record_bytes(record: &Record) -> [u8; 8] {
-    let value = u64::from(record.get(0)) << 32 | u64::from(record.get(1));
-    value.to_be_bytes()
 }
