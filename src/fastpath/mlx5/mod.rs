@@ -16,6 +16,8 @@ mod cq_ring;
 mod cqe;
 mod directory;
 mod doorbell;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod grant;
 mod posted;
 mod queue_memory;

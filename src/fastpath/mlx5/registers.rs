@@ -128,7 +128,7 @@ impl Registers {
 
 impl Lease {
     /// A register that is in no pool.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn of(register: Arc<Register>) -> Self {
         Self {
             register,

@@ -407,7 +407,7 @@ impl QpSetup {
 
 /// What a queue pair completes in which queue: all of it in one, or requests in one and receives in
 /// another. A queue knows nothing of what completes elsewhere.
-fn places(
+pub(super) fn places(
     key: u32,
     sends: Option<Arc<Sends>>,
     send_directory: Option<Arc<Directory>>,
