@@ -251,6 +251,9 @@ impl CompletionQueue {
         self.next = self.next.wrapping_add(1);
         held.move_to(Arc::clone(&ring));
         self.ring = ring;
+        // Who looks for what a queue pair left begins where the record says: behind the mark, whose
+        // place in the new memory nobody has written.
+        self.give_back();
         found
     }
 
