@@ -121,8 +121,8 @@ pub(crate) struct Uar {
     pub(crate) is_write_combining: bool,
     /// Copies of requests that were seen in its registers.
     pub(crate) copies: Vec<Copy>,
-    /// What was in its four halves of registers after the last look.
-    pub(crate) seen: [Vec<u8>; 4],
+    /// What was in its four halves of registers after the last look, where that is known.
+    pub(crate) seen: [Option<Vec<u8>>; 4],
 }
 
 /// A copy of a request that has still to be compared with the request.
@@ -154,7 +154,8 @@ pub(crate) struct Cq {
     /// The arm word that was last acted on.
     pub(crate) last_arm: Option<u32>,
     pub(crate) events: u32,
-    pub(crate) last_event: Option<Instant>,
+    /// Since when it is armed with a serial whose event was read already.
+    pub(crate) stale_since: Option<Instant>,
     pub(crate) is_broken: bool,
 }
 

@@ -199,6 +199,17 @@ fn a_wrong_serial() {
 }
 
 #[test]
+fn an_old_serial() {
+    let mut all = Loop::new();
+    all.program.arm(&mut all.cq, false);
+    all.post(Request::new(Opcode::NOP));
+    assert!(all.cq.take_event(Duration::from_secs(5)));
+    all.cq.poll();
+    all.program.arm_by(&all.cq, 1, 1);
+    all.expect("whose event was read before");
+}
+
+#[test]
 fn an_arm_whose_record_is_not_stored() {
     let all = Loop::new();
     all.program.arm_by(&all.cq, 0, 0);

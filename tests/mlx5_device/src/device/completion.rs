@@ -71,7 +71,6 @@ impl World {
         let cq = self.cqs.get_mut(&number).expect("it was found");
         cq.armed = None;
         cq.events = cq.events.wrapping_add(1);
-        cq.last_event = Some(Instant::now());
         let name = cq.user_handle.to_ne_bytes();
         if let Some(channel) = cq.channel.and_then(|id| self.channels.get_mut(&id)) {
             channel.send(&name);
@@ -129,18 +128,10 @@ impl World {
         }
         let expected = cq.events & 3;
         if serial == expected.wrapping_sub(1) & 3 && cq.events != 0 {
-            // Its event is on the way, or is being read.
-            let is_late = cq
-                .last_event
-                .is_some_and(|at| at.elapsed() > Duration::from_secs(1));
+            // Its event is on the way, or is being read: it counts only then, and is asked for anew.
             let channel = cq.channel.and_then(|id| self.channels.get(&id));
-            if is_late && channel.is_some_and(|channel| channel.is_empty()) {
-                let text = format!(
-                    "completion queue {number:#x} is armed with serial {serial} again, long after \
-                     its event was read"
-                );
-                self.violation(text);
-            }
+            let is_read = channel.is_some_and(|channel| channel.is_empty());
+            cq.stale_since = is_read.then(Instant::now);
             return;
         }
         if serial != expected {
@@ -157,10 +148,26 @@ impl World {
                 behind != 0 && behind <= cq.entries
             }
         };
-        cq.armed = Some(wants);
+        (cq.armed, cq.stale_since) = (Some(wants), None);
         if is_due {
             self.raise(number);
         }
+    }
+
+    /// Looks for queues that were armed with an old serial for good.
+    pub(super) fn look_for_stale_arms(&mut self) {
+        let mut texts = Vec::new();
+        for (number, cq) in &mut self.cqs {
+            let is_late = |since: Instant| since.elapsed() > Duration::from_secs(1);
+            if cq.stale_since.take_if(|since| is_late(*since)).is_some() {
+                texts.push(format!(
+                    "completion queue {number:#x} is armed with a serial whose event was read \
+                     before, after {} events",
+                    cq.events
+                ));
+            }
+        }
+        texts.into_iter().for_each(|text| self.violation(text));
     }
 
     pub(super) fn send_async(&mut self, channel: Option<u32>, element: u64, kind: AsyncEventType) {

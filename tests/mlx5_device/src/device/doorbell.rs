@@ -83,7 +83,7 @@ impl World {
         qp.is_rung = true;
         // What was executed already may have been overwritten.
         if (index.wrapping_sub(qp.send_next) as i16) < 0 {
-            return;
+            return self.note_copy(uar, half, None);
         }
         let expected = qp.ring_bytes(index, length);
         if expected[..8] != value.to_be_bytes() {
@@ -95,22 +95,30 @@ impl World {
                 ),
             );
         }
-        self.note_copy(uar, half, qpn, expected);
+        self.note_copy(uar, half, Some((qpn, expected)));
     }
 
-    /// The rest of the request may follow: then it must be as it is in memory.
-    fn note_copy(&mut self, uar: u32, half: usize, qp: u32, expected: Vec<u8>) {
+    /// The rest of the request may follow: then it must be as it is in memory, where that is known.
+    fn note_copy(&mut self, uar: u32, half: usize, request: Option<(u32, Vec<u8>)>) {
         let uar = self.uars.get_mut(&uar).expect("it was rung");
-        if !uar.is_write_combining || expected.len() > HALF {
-            return;
-        }
+        let before = uar.copies.len();
         uar.copies.retain(|copy| copy.half != half);
-        uar.copies.push(Copy {
-            half,
-            expected,
-            until: copy_deadline(),
-            qp,
-        });
+        let is_unseen = uar.copies.len() != before;
+        match request {
+            Some((qp, expected)) if uar.is_write_combining && expected.len() <= HALF => {
+                uar.copies.push(Copy {
+                    half,
+                    expected,
+                    until: copy_deadline(),
+                    qp,
+                });
+                if is_unseen {
+                    // What was to be seen there was not, and now it is too late.
+                    uar.seen[half] = None;
+                }
+            }
+            _ => uar.seen[half] = None,
+        }
     }
 
     /// Compares copies of requests with the requests.
@@ -123,24 +131,12 @@ impl World {
             };
             let seen = &mut uar.seen;
             uar.copies.retain(|copy| {
-                let mut now = vec![0; HALF];
-                memory::read(register(page, copy.half), &mut now);
-                let used = 8..copy.expected.len();
-                let is_next = now[..8] != [0; 8];
-                let is_right = now[used.clone()] == copy.expected[used.clone()];
-                let is_over = Instant::now() >= copy.until;
-                let is_old = now[used.clone()] == seen[copy.half][used];
-                if !is_next && !is_right && !is_over {
+                let Some(ending) = look_at_copy(page, copy, seen) else {
                     return true;
-                }
-                if !is_next && !is_right && !is_old {
-                    let text = format!(
-                        "the copy in half {} is not the request: {now:02x?}, it is {:02x?}",
-                        copy.half, copy.expected
-                    );
+                };
+                if let Err(text) = ending {
                     wrong.push((copy.qp, text));
                 }
-                seen[copy.half] = now;
                 false
             });
         }
@@ -168,6 +164,46 @@ impl World {
         }
         strays.into_iter().for_each(|text| self.violation(text));
     }
+}
+
+/// What has become of a copy; `None` while that is not known.
+fn look_at_copy(
+    page: u64,
+    copy: &Copy,
+    seen: &mut [Option<Vec<u8>>; 4],
+) -> Option<Result<(), String>> {
+    let mut now = vec![0; HALF];
+    memory::read(register(page, copy.half), &mut now);
+    let used = 8..copy.expected.len();
+    // Looked at last: a copy begins there.
+    let mut first = [0; 8];
+    memory::read(register(page, copy.half), &mut first);
+    if first != [0; 8] {
+        // The next one is being stored.
+        return Some(Ok(())).inspect(|_| seen[copy.half] = None);
+    }
+    let is_right = now[used.clone()] == copy.expected[used.clone()];
+    if !is_right && Instant::now() < copy.until {
+        return None;
+    }
+    let before = seen[copy.half].take();
+    // An ordinary doorbell leaves there what was there. Of an earlier copy only so much is known as
+    // its request is long: the rest of its last block may have come later.
+    let is_old = before.as_ref().is_none_or(|before| {
+        let known = 8..used.end.min(before.len());
+        before[known.clone()] == now[known]
+    });
+    seen[copy.half] = match is_right {
+        true => Some(now[..used.end].to_vec()),
+        false => before,
+    };
+    Some(match is_right || is_old {
+        true => Ok(()),
+        false => Err(format!(
+            "the copy in half {} is not the request: {now:02x?}, it is {:02x?}",
+            copy.half, copy.expected
+        )),
+    })
 }
 
 fn register(page: u64, half: usize) -> u64 {

@@ -54,6 +54,7 @@ impl World {
         self.compare_copies();
         if self.looked.elapsed() > Duration::from_millis(10) {
             self.looked = Instant::now();
+            self.look_for_stale_arms();
             self.channels.retain(|_, channel| !channel.is_closed());
             self.channels
                 .values_mut()

@@ -140,7 +140,7 @@ impl World {
             armed: None,
             last_arm: None,
             events: 0,
-            last_event: None,
+            stale_since: None,
             is_broken: false,
         };
         self.cqs.insert(number, cq);

@@ -27,7 +27,7 @@ impl World {
             offset,
             is_write_combining,
             copies: Vec::new(),
-            seen: std::array::from_fn(|_| vec![0; HALF]),
+            seen: std::array::from_fn(|_| Some(vec![0; HALF])),
         };
         self.uars.insert(number, uar);
         number
