@@ -22,6 +22,8 @@ mod siw;
 
 pub use completion::{Completion, CompletionStatus, Failure, GRH_LENGTH, Opcode, Success};
 use doorbell::Doorbell;
+#[cfg(any(test, fuzzing))]
+pub use mlx5::fuzzing::mlx5_completions;
 #[cfg(test)]
 pub(crate) use mlx5::use_as_in;
 pub(crate) use provider::{Provider, RegionNote};

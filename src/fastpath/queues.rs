@@ -247,6 +247,21 @@ impl CompletionQueue {
         true
     }
 
+    /// What is to be held while the queue is resized, where the library moves it itself.
+    pub(crate) fn directory(&self) -> Option<Arc<mlx5::Directory>> {
+        match self {
+            Self::Mlx5(queue) => Some(Arc::clone(queue.directory())),
+            Self::Rxe(_) | Self::Siw(_) | Self::Unmapped => None,
+        }
+    }
+
+    /// Takes out what queue pairs left that are gone.
+    pub(crate) fn catch_up(&mut self, held: Option<&mut mlx5::Held<'_>>) {
+        if let (Self::Mlx5(queue), Some(held)) = (self, held) {
+            queue.catch_up_with(held);
+        }
+    }
+
     /// What counts the events of the queue that are read, where the device wants to know.
     pub(crate) fn events(&self) -> Option<&Arc<AtomicU32>> {
         match self {

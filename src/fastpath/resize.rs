@@ -61,14 +61,29 @@ impl CqResize {
         }
     }
 
-    /// The queue in its new memory, given the queue in the old.
-    pub(crate) fn queue(self, context: &Context, old: CompletionQueue) -> Result<CompletionQueue> {
-        match (self, old) {
-            (Self::Rxe(_, answer), _) => rxe::map_cq(answer.mi, context).map(CompletionQueue::Rxe),
-            (Self::Mlx5(resize), CompletionQueue::Mlx5(old)) => {
-                resize.move_queue(old).map(CompletionQueue::Mlx5)
+    /// Moves the queue to its new memory, after the kernel has made the change. `held` is what the
+    /// queue was held by before it.
+    ///
+    /// # Errors
+    ///
+    /// When the memory cannot be mapped; what is left of the completions in the old is not to be polled
+    /// a second time.
+    pub(crate) fn finish(
+        self,
+        context: &Context,
+        queue: &mut CompletionQueue,
+        held: Option<mlx5::Held<'_>>,
+    ) -> Result<()> {
+        match (self, queue, held) {
+            (Self::Rxe(_, answer), queue, _) => {
+                *queue = CompletionQueue::Unmapped;
+                *queue = CompletionQueue::Rxe(rxe::map_cq(answer.mi, context)?);
+                Ok(())
             }
-            (Self::Mlx5(_), other) => Ok(other),
+            (Self::Mlx5(resize), CompletionQueue::Mlx5(queue), Some(held)) => {
+                resize.move_queue(queue, held)
+            }
+            (Self::Mlx5(_), ..) => Ok(()),
         }
     }
 }

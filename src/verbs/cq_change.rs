@@ -8,7 +8,7 @@ use rdmacm_kernel_abi::uverbs::{self, CqModeration};
 use super::Cq;
 use super::cq::check_entries;
 use crate::error::{Error, ErrorKind, Result};
-use crate::fastpath::{CompletionQueue, CqResize};
+use crate::fastpath::CqResize;
 
 impl Cq {
     /// Changes the queue's room to at least `entries` completions. What it holds stays in it, and
@@ -26,9 +26,10 @@ impl Cq {
         let context = self.context().clone();
         check_entries(operation, &context, entries)?;
         let mut driver = CqResize::new(&context, entries)?;
-        let held = self.queue.waiting();
-        if entries < held {
-            let text = format!("{entries} entries asked for; the queue holds {held} completions");
+        let waiting = self.queue.waiting();
+        if entries < waiting {
+            let text =
+                format!("{entries} entries asked for; the queue holds {waiting} completions");
             return Err(Error::invalid(operation, text));
         }
         if !driver.changes(&self.queue) {
@@ -37,6 +38,9 @@ impl Cq {
         // In a forked child the places are the parent's to give back.
         let refused = |error| Error::from_os(operation, &error);
         context.check_own().map_err(refused)?;
+        let directory = self.queue.directory();
+        let mut held = directory.as_ref().map(|directory| directory.hold());
+        self.queue.catch_up(held.as_mut());
         // The kernel moves what it was not told is taken.
         self.queue.give_back();
         let cqe = driver.entries();
@@ -50,11 +54,7 @@ impl Cq {
                 .command_with_driver(uverbs::Command::RESIZE_CQ, &request, driver.part())
                 .map_err(|error| explain_resize(operation, entries, &error))
         })?;
-        // The completions are elsewhere now. What is left of them in the old memory is not to be
-        // polled a second time.
-        let old = std::mem::replace(&mut self.queue, CompletionQueue::Unmapped);
-        self.queue = driver.queue(&context, old)?;
-        Ok(())
+        driver.finish(&context, &mut self.queue, held)
     }
 
     /// Has an event of the channel wait for `completions` completions, or for `period` after the

@@ -8,11 +8,11 @@ use rdmacm_kernel_abi::uverbs::Wc;
 
 use super::cq_ring::{CqRing, Cursor, Entry};
 use super::cqe::{self, Side};
-use super::directory::{Directory, Gone, Members};
+use super::directory::{Directory, Gone, Held, Members};
 use super::doorbell;
 use super::posted::{Finisher, QueuePair};
 use super::register::ArmRegister;
-use super::scatter::Regions;
+use super::scatter::{KnownRegions, Regions};
 use super::send_entry::Key;
 use crate::fastpath::completion::Completion;
 
@@ -29,7 +29,7 @@ pub(crate) struct CompletionQueue {
     /// How many events of the queue were read from its channel.
     events: Arc<AtomicU32>,
     /// The memory that short messages are copied to.
-    regions: Arc<Regions>,
+    regions: KnownRegions,
 }
 
 /// The queue pair of the last completion: the next is mostly of the same.
@@ -73,7 +73,7 @@ impl CompletionQueue {
             number,
             arm,
             events,
-            regions,
+            regions: KnownRegions::new(regions),
         }
     }
 
@@ -90,7 +90,7 @@ impl CompletionQueue {
     }
 
     /// What a queue pair that completes here is added to.
-    pub(super) fn directory(&self) -> &Arc<Directory> {
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }
 
@@ -264,8 +264,8 @@ impl CompletionQueue {
             self.look_up(key);
         }
         match (&self.current.pair, side) {
-            (Some(pair), Side::Requester) => cqe::requester(entry, pair, &self.regions, wc),
-            (Some(pair), Side::Responder) => cqe::responder(entry, pair, &self.regions, wc),
+            (Some(pair), Side::Requester) => cqe::requester(entry, pair, &mut self.regions, wc),
+            (Some(pair), Side::Responder) => cqe::responder(entry, pair, &mut self.regions, wc),
             (Some(pair), Side::FailedRequester | Side::FailedResponder) => {
                 cqe::failure(entry, pair, side, wc);
             }
@@ -282,14 +282,20 @@ impl CompletionQueue {
     /// Takes the list of queue pairs as it is now, and takes out what those left that went.
     #[cold]
     pub(super) fn catch_up(&mut self) {
-        let (ring, directory) = (Arc::clone(&self.ring), Arc::clone(&self.directory));
-        let (before, mut next) = (self.cursor.counter, self.cursor.counter);
-        self.members.catch_up(&directory, |gone| {
-            next = take_out(&ring, &directory, next, &gone);
-        });
-        self.current = Current::new(&directory, None);
-        if next != before {
-            self.cursor = Cursor::new(&ring, next);
+        let directory = Arc::clone(&self.directory);
+        self.catch_up_with(&mut directory.hold());
+    }
+
+    /// The same, with the directory held to the end: who adds to what is to be taken out reads the
+    /// entries that are moved here.
+    pub(crate) fn catch_up_with(&mut self, held: &mut Held<'_>) {
+        let mut next = self.cursor.counter;
+        for gone in self.members.catch_up(&self.directory, held) {
+            next = take_out(&self.ring, &self.directory, next, &gone);
+        }
+        self.current = Current::new(&self.directory, None);
+        if next != self.cursor.counter {
+            self.cursor = Cursor::new(&self.ring, next);
             self.give_back();
         }
     }
@@ -309,11 +315,14 @@ impl CompletionQueue {
 
     /// Takes over the completions of the queue that this one replaces, after the kernel has made the
     /// change. False when the mark is missing that the device leaves at their end.
-    pub(super) fn move_to(&mut self, ring: Arc<CqRing>) -> bool {
-        let mut from = self.cursor.counter;
-        let mut to = from.wrapping_add(1);
+    ///
+    /// The directory has been held since before: a queue pair that went meanwhile would look for its
+    /// completions in the memory that the device has left.
+    pub(super) fn move_to(&mut self, ring: Arc<CqRing>, mut held: Held<'_>) -> bool {
+        let begin = self.cursor.counter;
+        let mut from = begin;
         let found = loop {
-            let is_lap = from.wrapping_sub(self.cursor.counter) >= self.ring.count();
+            let is_lap = from.wrapping_sub(begin) >= self.ring.count();
             let Some(entry) = self.ring.get(from).filter(|_| !is_lap) else {
                 break false;
             };
@@ -322,14 +331,15 @@ impl CompletionQueue {
             }
             // SAFETY: the device goes on behind these entries in the new memory: they are as many as
             // it has left room for, one further than in the old, for the mark.
-            unsafe { ring.copy_from(&self.ring, from, to) };
+            unsafe { ring.copy_from(&self.ring, from, from.wrapping_add(1)) };
             from = from.wrapping_add(1);
-            to = to.wrapping_add(1);
         };
-        let next = self.cursor.counter.wrapping_add(1);
-        self.cursor = Cursor::new(&ring, next);
-        self.directory.move_to(Arc::clone(&ring));
+        self.cursor = Cursor::new(&ring, begin.wrapping_add(1));
+        held.move_to(Arc::clone(&ring));
         self.ring = ring;
+        // Who looks for what a queue pair left begins where the record says: behind the mark, whose
+        // place in the new memory nobody has written.
+        self.give_back();
         found
     }
 

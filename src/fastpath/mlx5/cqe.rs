@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::cq_ring::Entry;
 use super::posted::{Incoming, QueuePair, SharedReceives};
-use super::scatter::{self, Regions};
+use super::scatter::{self, KnownRegions};
 
 /// Which queue a completion is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,10 +66,10 @@ pub(super) fn of_nobody(entry: Entry, wc: &mut Wc) {
 
 /// A request that is done.
 #[inline(always)]
-pub(super) fn requester(entry: Entry, pair: &QueuePair, regions: &Regions, wc: &mut Wc) {
+pub(super) fn requester(entry: Entry, pair: &QueuePair, regions: &mut KnownRegions, wc: &mut Wc) {
     let sop_drop_qpn = sop_drop_qpn(entry);
     let counter = wqe_counter(entry);
-    let noted = pair.sends.as_ref().and_then(|sends| sends.finish(counter));
+    let noted = pair.sends.as_ref().and_then(|sends| sends.find(counter));
     let (Some(sends), Some(noted)) = (&pair.sends, noted) else {
         return of_nobody(entry, wc);
     };
@@ -87,6 +87,7 @@ pub(super) fn requester(entry: Entry, pair: &QueuePair, regions: &Regions, wc: &
     if in_completion {
         wc.status = scatter::to_request(entry, counter, sends, wc.byte_len, regions).0;
     }
+    sends.finish(noted.number);
 }
 
 /// What is to be said of the operations that bring an answer, and of the rest.
@@ -121,8 +122,9 @@ fn answered(opcode: Opcode, noted: u32, entry: Entry, wc: &mut Wc) {
 
 /// A receive that a message came for.
 #[inline(always)]
-pub(super) fn responder(entry: Entry, pair: &QueuePair, regions: &Regions, wc: &mut Wc) {
-    let Some(received) = receive(entry, pair) else {
+pub(super) fn responder(entry: Entry, pair: &QueuePair, regions: &mut KnownRegions, wc: &mut Wc) {
+    let counter = wqe_counter(entry);
+    let Some(received) = receive(counter, pair) else {
         return of_nobody(entry, wc);
     };
     let byte_len = byte_count(entry);
@@ -134,7 +136,7 @@ pub(super) fn responder(entry: Entry, pair: &QueuePair, regions: &Regions, wc: &
         )
     };
     *wc = Wc {
-        wr_id: received,
+        wr_id: received.wr_id,
         byte_len,
         qp_num: qp_num(sop_drop_qpn(entry)),
         opcode: WcOpcode::RECV.0,
@@ -167,47 +169,70 @@ pub(super) fn responder(entry: Entry, pair: &QueuePair, regions: &Regions, wc: &
         wc.dlid_path_bits = entry.read(|at| &raw const (*at).ml_path) & 0x7f;
     }
     if entry.op_own & (INLINE_SCATTER_32 | INLINE_SCATTER_64) != 0 {
-        let counter = wqe_counter(entry);
         wc.status = scatter::to_receive(entry, counter, &pair.incoming, byte_len, regions).0;
         if wc.status != WcStatus::SUCCESS.0 {
             // What failed tells no more.
             wc.wc_flags = 0;
         }
     }
-    if let Incoming::Shared(receives) = &pair.incoming {
-        receives.give_back(wqe_counter(entry));
-    }
+    received.finish();
 }
 
-/// Takes note that a receive is done, and returns its number. A place of a shared queue is not given
-/// back yet.
+/// A receive that a completion has come for.
+struct Received<'p> {
+    wr_id: u64,
+    /// In its queue: the number, or the place in a shared one.
+    number: u64,
+    incoming: &'p Incoming,
+}
+
+/// The receive at a place, if one is posted there.
 #[inline(always)]
-fn receive(entry: Entry, pair: &QueuePair) -> Option<u64> {
-    let counter = wqe_counter(entry);
-    match &pair.incoming {
-        Incoming::Own(receives) => Some(receives.finish(counter)),
-        Incoming::Shared(receives) => receives.wr_id(counter),
-        Incoming::None => None,
+fn receive(counter: u32, pair: &QueuePair) -> Option<Received<'_>> {
+    let incoming = &pair.incoming;
+    let (number, wr_id) = match incoming {
+        Incoming::Own(receives) => receives.find(counter)?,
+        Incoming::Shared(receives) => (u64::from(counter), receives.take(counter)?),
+        Incoming::None => return None,
+    };
+    Some(Received {
+        wr_id,
+        number,
+        incoming,
+    })
+}
+
+impl Received<'_> {
+    /// Gives its place back: nothing of it is read any more.
+    #[inline(always)]
+    fn finish(self) {
+        match self.incoming {
+            Incoming::Own(receives) => receives.finish(self.number),
+            Incoming::Shared(receives) => receives.give_back(self.number as u32),
+            Incoming::None => {}
+        }
     }
 }
 
 /// A request or a receive that failed. What the completion says besides has no meaning.
 #[cold]
 pub(super) fn failure(entry: Entry, pair: &QueuePair, side: Side, wc: &mut Wc) {
-    let wr_id = match side {
-        Side::FailedRequester => {
-            let sends = pair.sends.as_ref();
-            let noted = sends.and_then(|sends| sends.finish(wqe_counter(entry)));
-            noted.map(|noted| noted.wr_id)
-        }
-        _ => receive(entry, pair),
+    let counter = wqe_counter(entry);
+    let wr_id = match (side, &pair.sends) {
+        (Side::FailedRequester, Some(sends)) => sends.find(counter).map(|noted| {
+            sends.finish(noted.number);
+            noted.wr_id
+        }),
+        (Side::FailedRequester, None) => None,
+        _ => receive(counter, pair).map(|received| {
+            let wr_id = received.wr_id;
+            received.finish();
+            wr_id
+        }),
     };
     let Some(wr_id) = wr_id else {
         return of_nobody(entry, wc);
     };
-    if let (Side::FailedResponder, Incoming::Shared(receives)) = (side, &pair.incoming) {
-        receives.give_back(wqe_counter(entry));
-    }
     // SAFETY: the fields are bytes of the entry, which is of this form.
     let (syndrome, vendor) = unsafe {
         (
@@ -230,8 +255,11 @@ pub(super) fn forget(entry: Entry, shared: Option<&Arc<SharedReceives>>) {
         side(entry.kind()),
         Some(Side::Responder | Side::FailedResponder)
     );
-    if let Some(receives) = shared.filter(|_| is_receive) {
-        receives.give_back(wqe_counter(entry));
+    let counter = wqe_counter(entry);
+    if let Some(receives) = shared.filter(|_| is_receive)
+        && receives.take(counter).is_some()
+    {
+        receives.give_back(counter);
     }
 }
 

@@ -19,7 +19,7 @@ use rdmacm_kernel_abi::mlx5::{CQ_SET_CI, Cqe64};
 
 /// What makers of queue pairs and the poller share.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(crate) struct Directory {
     /// Counts changes.
     version: AtomicU32,
     changes: Mutex<Changes>,
@@ -28,13 +28,17 @@ pub(super) struct Directory {
     has_user_index: bool,
 }
 
+/// What is under the lock.
 #[derive(Debug)]
-struct Changes {
+pub(crate) struct Changes {
     /// By their keys.
     members: Vec<(u32, Arc<QueuePair>)>,
     gone: Vec<Gone>,
     ring: Arc<CqRing>,
 }
+
+/// The directory, while no queue pair comes or goes.
+pub(crate) type Held<'d> = MutexGuard<'d, Changes>;
 
 /// Completions that nobody is to see.
 #[derive(Debug)]
@@ -78,7 +82,6 @@ impl Directory {
     }
 
     /// Where in a completion the word is that names its queue pair.
-    #[inline(always)]
     pub(super) fn place_of_key(&self) -> usize {
         match self.has_user_index {
             true => std::mem::offset_of!(Cqe64, srqn_uidx),
@@ -121,9 +124,9 @@ impl Directory {
         self.change();
     }
 
-    /// Another memory holds the queue from now on.
-    pub(super) fn move_to(&self, ring: Arc<CqRing>) {
-        self.changes().ring = ring;
+    /// Waits until nobody else changes it.
+    pub(crate) fn hold(&self) -> Held<'_> {
+        self.changes()
     }
 
     /// Notes what is to be taken out, if there is anything. The device has written all of it: the
@@ -137,14 +140,23 @@ impl Directory {
         let mut counters = (0..end.wrapping_sub(begin)).map(|number| begin.wrapping_add(number));
         let is_of = |entry: Entry| self.key_of(entry) == pair.key;
         if counters.any(|counter| changes.ring.get(counter).is_some_and(is_of)) {
-            changes.gone.push(Gone {
+            let gone = Gone {
                 key: pair.key,
                 shared: match &pair.incoming {
                     Incoming::Shared(receives) => Some(Arc::clone(receives)),
                     Incoming::None | Incoming::Own(_) => None,
                 },
                 end,
-            });
+            };
+            // Where nobody polls, a queue pair may be reset as often as one likes.
+            match changes
+                .gone
+                .iter_mut()
+                .find(|other| other.is_of_same(&gone))
+            {
+                Some(same) => same.end = gone.end,
+                None => changes.gone.push(gone),
+            }
         }
     }
 
@@ -173,15 +185,11 @@ impl Members {
         self.version == directory.version.load(Ordering::Acquire)
     }
 
-    /// Takes the list as it is now. What is to be taken out of the queue first is handed over while
-    /// nobody else looks at the queue.
-    pub(super) fn catch_up(&mut self, directory: &Directory, mut take_out: impl FnMut(Gone)) {
-        let mut changes = directory.changes();
+    /// Takes the list as it is now. Returns what is to be taken out of the queue first.
+    pub(super) fn catch_up(&mut self, directory: &Directory, held: &mut Held<'_>) -> Vec<Gone> {
         self.version = directory.version.load(Ordering::Acquire);
-        self.list.clone_from(&changes.members);
-        for gone in std::mem::take(&mut changes.gone) {
-            take_out(gone);
-        }
+        self.list.clone_from(&held.members);
+        std::mem::take(&mut held.gone)
     }
 
     /// The queue pair of a key.
@@ -192,7 +200,20 @@ impl Members {
     }
 }
 
+impl Changes {
+    /// Another memory holds the queue from now on.
+    pub(super) fn move_to(&mut self, ring: Arc<CqRing>) {
+        self.ring = ring;
+    }
+}
+
 impl Gone {
+    /// Whether all that another is about is of the same queue pair, or of one that is known by the same.
+    fn is_of_same(&self, other: &Self) -> bool {
+        let shared = |gone: &Self| gone.shared.as_ref().map(Arc::as_ptr);
+        self.key == other.key && shared(self) == shared(other)
+    }
+
     pub(super) fn key(&self) -> u32 {
         self.key
     }

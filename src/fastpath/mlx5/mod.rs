@@ -16,6 +16,8 @@ mod cq_ring;
 mod cqe;
 mod directory;
 mod doorbell;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod grant;
 mod posted;
 mod queue_memory;
@@ -36,6 +38,7 @@ mod wqe;
 
 pub(crate) use address::AhSetup;
 pub(crate) use completion_queue::CompletionQueue;
+pub(crate) use directory::{Directory, Held};
 pub(crate) use recv_queue::RecvQueue;
 pub(crate) use scatter::{RegionNote, note_region};
 pub(crate) use send_queue::SendQueue;

@@ -8,17 +8,20 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::bits::Bits;
 use super::queue_memory::QueueMemory;
 
 /// The requests of a send queue, by the block that each begins at.
+///
+/// They are numbered, and the numbers run on when the queue pair is reset: a poller that is in the
+/// middle of a completion then does no harm by what it says is done.
 #[derive(Debug)]
 pub(super) struct Sends {
     slots: Box<[SendSlot]>,
-    /// How many requests are done, all in all.
-    done: AtomicU32,
+    /// The number behind the last request that is done. Only the poller changes it.
+    done: AtomicU64,
     /// How often the queue pair was reset: what was posted before is forgotten.
     resets: AtomicU32,
     /// The queue, of which an answer within its completion wants to know the segments.
@@ -30,27 +33,31 @@ pub(super) struct Sends {
 #[derive(Debug)]
 pub(super) struct SendSlot {
     wr_id: AtomicU64,
-    /// The request's number, and in the upper half the opcode of its completion where the device's
-    /// does not tell it.
-    number_and_opcode: AtomicU64,
+    number: AtomicU64,
+    /// The opcode of the completion where the device's does not tell it.
+    opcode: AtomicU32,
 }
 
-/// A number that no request which is under way has, while few are done.
-const NO_NUMBER: u64 = u32::MAX as u64;
+/// The number of the first request or receive of a queue. A multiple of 2^16, so that the device's
+/// counter, and the place in the queue, are the lower bits of the number of a receive.
+pub(super) const FIRST: u64 = 1 << 16;
+
+/// In place of a number, where there is no request.
+const NONE: u64 = 0;
 
 impl SendSlot {
-    /// Notes a request.
+    /// Notes a request whose opcode the device tells.
     #[inline(always)]
-    pub(super) fn note(&self, number: u32, wr_id: u64, opcode: u32) {
+    pub(super) fn note(&self, number: u64, wr_id: u64) {
         self.wr_id.store(wr_id, Ordering::Relaxed);
-        let noted = u64::from(number) | u64::from(opcode) << 32;
-        self.number_and_opcode.store(noted, Ordering::Relaxed);
+        self.number.store(number, Ordering::Relaxed);
     }
 
     const fn unused() -> Self {
         Self {
             wr_id: AtomicU64::new(0),
-            number_and_opcode: AtomicU64::new(NO_NUMBER),
+            number: AtomicU64::new(NONE),
+            opcode: AtomicU32::new(0),
         }
     }
 }
@@ -59,6 +66,7 @@ impl SendSlot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Noted {
     pub wr_id: u64,
+    pub number: u64,
     pub opcode: u32,
 }
 
@@ -66,7 +74,7 @@ impl Sends {
     pub(super) fn new(memory: QueueMemory, is_reliable: bool) -> Self {
         Self {
             slots: (0..memory.count()).map(|_| SendSlot::unused()).collect(),
-            done: AtomicU32::new(0),
+            done: AtomicU64::new(FIRST),
             resets: AtomicU32::new(0),
             memory,
             is_reliable,
@@ -80,50 +88,68 @@ impl Sends {
 
     /// Notes a request that begins at a block.
     #[inline(always)]
-    pub(super) fn note(&self, block: u32, number: u32, wr_id: u64, opcode: u32) {
-        // SAFETY: there is a slot for each block.
-        let slot = unsafe { self.slots.get_unchecked(self.memory.index(block)) };
-        slot.note(number, wr_id, opcode);
+    pub(super) fn note(&self, block: u32, number: u64, wr_id: u64, opcode: u32) {
+        let slot = self.slot(block);
+        slot.opcode.store(opcode, Ordering::Relaxed);
+        slot.note(number, wr_id);
     }
 
-    /// Takes note that the request at a block is done, and all before it. `None` when no request that
-    /// is under way begins there.
+    /// The request under way that begins at a block. Its place is not used again before
+    /// [`Sends::finish`].
     #[inline(always)]
-    pub(super) fn finish(&self, block: u32) -> Option<Noted> {
-        let slot = &self.slots[self.memory.index(block) & (self.slots.len() - 1)];
-        let noted = slot.number_and_opcode.load(Ordering::Relaxed);
-        let number = noted as u32;
-        let done = self.done.load(Ordering::Relaxed);
-        // Requests are at least a block long.
-        if number.wrapping_sub(done) >= self.slots.len() as u32 {
+    pub(super) fn find(&self, block: u32) -> Option<Noted> {
+        let slot = self.slot(block);
+        let number = slot.number.load(Ordering::Relaxed);
+        if number < self.done.load(Ordering::Relaxed) {
             return None;
         }
-        let wr_id = slot.wr_id.load(Ordering::Relaxed);
-        // Release: what was read of the request was read before its place is used again.
-        self.done.store(number.wrapping_add(1), Ordering::Release);
-        let opcode = (noted >> 32) as u32;
-        Some(Noted { wr_id, opcode })
+        Some(Noted {
+            wr_id: slot.wr_id.load(Ordering::Relaxed),
+            number,
+            opcode: slot.opcode.load(Ordering::Relaxed),
+        })
     }
 
-    /// How many requests are done.
+    /// Takes note that a request is done, and all before it.
     #[inline(always)]
-    pub(super) fn done(&self) -> u32 {
-        // Acquire pairs with the stores in `finish` and `commit`.
+    pub(super) fn finish(&self, number: u64) {
+        // Release: what was read of the request was read before its place is used again.
+        self.done.store(number + 1, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn slot(&self, block: u32) -> &SendSlot {
+        &self.slots[self.memory.index(block) & (self.slots.len() - 1)]
+    }
+
+    /// The number behind the last request that is done. A request of a life before a reset, where
+    /// none of this one is.
+    #[inline(always)]
+    pub(super) fn done(&self) -> u64 {
+        // Acquire pairs with the store in `finish`.
         self.done.load(Ordering::Acquire)
     }
 
     /// How often the queue pair was reset.
     #[inline(always)]
     pub(super) fn resets(&self) -> u32 {
-        // Acquire pairs with the addition in `reset`: `done` is as that left it, or newer.
         self.resets.load(Ordering::Acquire)
     }
 
-    fn reset(&self) {
+    /// Forgets the request that begins at a block.
+    pub(super) fn forget_at(&self, block: u32) {
+        self.slot(block).number.store(NONE, Ordering::Relaxed);
+    }
+
+    /// Forgets all requests.
+    pub(super) fn forget(&self) {
         for slot in &self.slots {
-            slot.number_and_opcode.store(NO_NUMBER, Ordering::Relaxed);
+            slot.number.store(NONE, Ordering::Relaxed);
         }
-        self.done.store(0, Ordering::Relaxed);
+    }
+
+    fn reset(&self) {
+        self.forget();
         self.resets.fetch_add(1, Ordering::Release);
     }
 }
@@ -132,7 +158,7 @@ impl Sends {
 #[derive(Debug)]
 pub(super) struct Finisher {
     places: Places,
-    done: NonNull<AtomicU32>,
+    done: NonNull<AtomicU64>,
     /// Keeps both valid.
     _sends: Option<Arc<Sends>>,
 }
@@ -150,7 +176,7 @@ unsafe impl Send for Finisher {}
 unsafe impl Sync for Finisher {}
 
 static NO_SLOT: SendSlot = SendSlot::unused();
-static NOTHING_DONE: AtomicU32 = AtomicU32::new(0);
+static NOTHING_DONE: AtomicU64 = AtomicU64::new(FIRST);
 
 impl Finisher {
     /// Of a send queue; without one it finishes nothing.
@@ -175,16 +201,16 @@ impl Finisher {
         self.places
     }
 
-    /// How many requests are done.
+    /// The number behind the last request that is done.
     #[inline(always)]
-    pub(super) fn done(&self) -> u32 {
+    pub(super) fn done(&self) -> u64 {
         // SAFETY: see the fields.
         unsafe { self.done.as_ref() }.load(Ordering::Relaxed)
     }
 
-    /// Gives the places back.
+    /// As [`Sends::finish`], for all requests before a number.
     #[inline(always)]
-    pub(super) fn commit(&self, done: u32) {
+    pub(super) fn commit(&self, done: u64) {
         // SAFETY: see the fields. Release: what was read of the requests was read before their places
         // are used again.
         unsafe { self.done.as_ref() }.store(done, Ordering::Release);
@@ -192,67 +218,98 @@ impl Finisher {
 }
 
 impl Places {
-    /// As [`Sends::finish`], for requests whose opcode the device tells: their number. `done` is
-    /// counted up, and is to be given to [`Finisher::commit`].
+    /// As [`Sends::find`], for requests whose opcode the device tells: the program's number. What is
+    /// `done` is to be given to [`Finisher::commit`].
     ///
     /// # Safety
     ///
     /// The finisher must be there.
     #[inline(always)]
-    pub(super) unsafe fn finish(self, block: u32, done: &mut u32) -> Option<u64> {
+    pub(super) unsafe fn finish(self, block: u32, done: &mut u64) -> Option<u64> {
         let index = (block & self.mask) as usize;
         // SAFETY: by the caller; there are as many slots as a power of two, of which the mask is one
         // less.
         let slot = unsafe { self.slots.add(index).as_ref() };
-        let number = slot.number_and_opcode.load(Ordering::Relaxed) as u32;
-        if number.wrapping_sub(*done) > self.mask {
+        let number = slot.number.load(Ordering::Relaxed);
+        if number < *done {
             return None;
         }
-        *done = number.wrapping_add(1);
+        *done = number + 1;
         Some(slot.wr_id.load(Ordering::Relaxed))
     }
 }
 
-/// The receives of a queue of one queue pair, which are used in the order they were posted.
+/// The receives of a queue of one queue pair, which are used in the order they were posted. Numbered as
+/// requests are.
 #[derive(Debug)]
 pub(super) struct Receives {
-    wr_ids: Box<[AtomicU64]>,
-    /// How many receives are done, all in all.
-    done: AtomicU32,
+    slots: Box<[RecvSlot]>,
+    /// The number behind the last receive that is done. Only the poller changes it.
+    done: AtomicU64,
     resets: AtomicU32,
     pub(super) memory: QueueMemory,
+}
+
+#[derive(Debug)]
+struct RecvSlot {
+    wr_id: AtomicU64,
+    number: AtomicU64,
+}
+
+impl RecvSlot {
+    fn unused() -> Self {
+        Self {
+            wr_id: AtomicU64::new(0),
+            number: AtomicU64::new(NONE),
+        }
+    }
 }
 
 impl Receives {
     pub(super) fn new(memory: QueueMemory) -> Self {
         Self {
-            wr_ids: (0..memory.count()).map(|_| AtomicU64::new(0)).collect(),
-            done: AtomicU32::new(0),
+            slots: (0..memory.count()).map(|_| RecvSlot::unused()).collect(),
+            done: AtomicU64::new(FIRST),
             resets: AtomicU32::new(0),
             memory,
         }
     }
 
+    /// Notes a receive. Its number leads to its place.
     #[inline(always)]
-    pub(super) fn note(&self, counter: u32, wr_id: u64) {
-        // SAFETY: there is a place for each element.
-        let slot = unsafe { self.wr_ids.get_unchecked(self.memory.index(counter)) };
-        slot.store(wr_id, Ordering::Relaxed);
+    pub(super) fn note(&self, number: u64, wr_id: u64) {
+        let slot = self.slot(number as u32);
+        slot.wr_id.store(wr_id, Ordering::Relaxed);
+        slot.number.store(number, Ordering::Relaxed);
     }
 
-    /// Takes note that a receive is done, and returns its number.
+    /// The receive under way at a place: its number and the program's. The place is not used again
+    /// before [`Receives::finish`].
     #[inline(always)]
-    pub(super) fn finish(&self, counter: u32) -> u64 {
-        let slot = &self.wr_ids[self.memory.index(counter) & (self.wr_ids.len() - 1)];
-        let wr_id = slot.load(Ordering::Relaxed);
-        let done = self.done.load(Ordering::Relaxed);
+    pub(super) fn find(&self, counter: u32) -> Option<(u64, u64)> {
+        let slot = self.slot(counter);
+        let number = slot.number.load(Ordering::Relaxed);
+        if number < self.done.load(Ordering::Relaxed) {
+            return None;
+        }
+        Some((number, slot.wr_id.load(Ordering::Relaxed)))
+    }
+
+    /// Takes note that a receive is done, and all before it.
+    #[inline(always)]
+    pub(super) fn finish(&self, number: u64) {
         // Release: as for requests. Only one completion queue finishes receives of a queue pair.
-        self.done.store(done.wrapping_add(1), Ordering::Release);
-        wr_id
+        self.done.store(number + 1, Ordering::Release);
     }
 
     #[inline(always)]
-    pub(super) fn done(&self) -> u32 {
+    fn slot(&self, counter: u32) -> &RecvSlot {
+        &self.slots[self.memory.index(counter) & (self.slots.len() - 1)]
+    }
+
+    /// As of requests.
+    #[inline(always)]
+    pub(super) fn done(&self) -> u64 {
         self.done.load(Ordering::Acquire)
     }
 
@@ -261,8 +318,15 @@ impl Receives {
         self.resets.load(Ordering::Acquire)
     }
 
+    /// Forgets all receives.
+    pub(super) fn forget(&self) {
+        for slot in &self.slots {
+            slot.number.store(NONE, Ordering::Relaxed);
+        }
+    }
+
     fn reset(&self) {
-        self.done.store(0, Ordering::Relaxed);
+        self.forget();
         self.resets.fetch_add(1, Ordering::Release);
     }
 }
@@ -270,30 +334,42 @@ impl Receives {
 /// The receives of a shared queue, which become free in any order.
 #[derive(Debug)]
 pub(super) struct SharedReceives {
-    wr_ids: Box<[AtomicU64]>,
+    slots: Box<[SharedSlot]>,
     /// The places whose receive is done and that are in the list of free ones no more or not yet.
     pub(super) free: Bits,
     pub(super) memory: QueueMemory,
 }
 
+#[derive(Debug, Default)]
+struct SharedSlot {
+    wr_id: AtomicU64,
+    is_posted: AtomicBool,
+}
+
 impl SharedReceives {
     pub(super) fn new(memory: QueueMemory) -> Self {
         Self {
-            wr_ids: (0..memory.count()).map(|_| AtomicU64::new(0)).collect(),
+            slots: (0..memory.count()).map(|_| SharedSlot::default()).collect(),
             free: Bits::new(memory.count()),
             memory,
         }
     }
 
+    /// Notes the receive at a place.
     pub(super) fn note(&self, place: u32, wr_id: u64) {
-        self.wr_ids[self.memory.index(place)].store(wr_id, Ordering::Relaxed);
+        let slot = &self.slots[self.memory.index(place)];
+        slot.wr_id.store(wr_id, Ordering::Relaxed);
+        slot.is_posted.store(true, Ordering::Release);
     }
 
-    /// The number of the receive at a place. `None` when there is no such place.
+    /// Takes the receive that is posted at a place: its number. Several pollers may try; one gets it,
+    /// and gives the place back when nothing is to be read of it any more.
     #[inline]
-    pub(super) fn wr_id(&self, place: u32) -> Option<u64> {
-        let slot = self.wr_ids.get(place as usize)?;
-        Some(slot.load(Ordering::Relaxed))
+    pub(super) fn take(&self, place: u32) -> Option<u64> {
+        let slot = self.slots.get(place as usize)?;
+        // Acquire pairs with `note`.
+        let was_posted = slot.is_posted.swap(false, Ordering::Acquire);
+        was_posted.then(|| slot.wr_id.load(Ordering::Relaxed))
     }
 
     /// Gives a place back. Nothing that is read of it may be read later.
@@ -311,7 +387,7 @@ pub(super) enum Incoming {
     Shared(Arc<SharedReceives>),
 }
 
-/// A queue pair, as completion queues know it.
+/// A queue pair, as a completion queue knows it: what completes there.
 #[derive(Debug)]
 pub(super) struct QueuePair {
     /// What completions name it by.

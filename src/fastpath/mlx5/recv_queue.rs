@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rdmacm_kernel_abi::mlx5::{DataSeg, INVALID_LKEY, RCV_DBR};
 
 use super::doorbell;
-use super::posted::Receives;
+use super::posted::{FIRST, Receives};
 use super::record::Record;
 use super::sizes::RecvSize;
 use super::wqe::data;
@@ -18,10 +18,10 @@ pub(crate) struct RecvQueue {
     receives: Arc<Receives>,
     record: Arc<Record>,
     size: RecvSize,
-    /// How many receives were pushed, all in all.
-    pushed: u32,
-    /// How many were done when that was last looked up.
-    done: u32,
+    /// The number of the next receive.
+    pushed: u64,
+    /// The number behind the last that was done when that was last looked up.
+    done: u64,
     resets: u32,
 }
 
@@ -31,8 +31,8 @@ impl RecvQueue {
             receives,
             record,
             size,
-            pushed: 0,
-            done: 0,
+            pushed: FIRST,
+            done: FIRST,
             resets: 0,
         }
     }
@@ -44,19 +44,23 @@ impl RecvQueue {
 
     /// How many receives no message has come for yet, at most.
     pub(crate) fn waiting(&self) -> u32 {
-        self.pushed
-            .wrapping_sub(self.receives.done())
-            .min(self.size.depth)
+        // After a reset the last one that is done is from before.
+        let done = self.receives.done().max(self.done);
+        self.pushed.saturating_sub(done) as u32
     }
 
     /// Posts a receive; the device sees it at once. Of one segment, with room for it, that takes few
     /// steps.
     #[inline(never)]
     pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
-        let has_room = self.pushed.wrapping_sub(self.done) < self.size.depth;
+        let has_room = self.pushed < self.done + u64::from(self.size.depth);
         match segments {
             [segment] if has_room && !segment.is_empty() && !self.was_reset() => {
-                let to = self.receives.memory.at(self.pushed).cast::<DataSeg>();
+                let to = self
+                    .receives
+                    .memory
+                    .at(self.pushed as u32)
+                    .cast::<DataSeg>();
                 // SAFETY: the element has room for a segment, and for another where it takes more, and
                 // is nobody's: its receive is done.
                 unsafe {
@@ -66,7 +70,7 @@ impl RecvQueue {
                     }
                 }
                 self.receives.note(self.pushed, wr_id);
-                self.pushed = self.pushed.wrapping_add(1);
+                self.pushed += 1;
             }
             _ => self.push(wr_id, segments)?,
         }
@@ -83,21 +87,22 @@ impl RecvQueue {
         if self.was_reset() {
             self.restart();
         }
-        if self.pushed.wrapping_sub(self.done) >= self.size.depth {
-            self.done = self.receives.done();
-            if self.pushed.wrapping_sub(self.done) >= self.size.depth {
+        let depth = u64::from(self.size.depth);
+        if self.pushed >= self.done + depth {
+            self.done = self.receives.done().max(self.done);
+            if self.pushed >= self.done + depth {
                 return Err(PostError::QueueFull {
                     depth: self.size.depth,
                 });
             }
         }
         check_segments(segments, self.size.max_segments)?;
-        let to = self.receives.memory.at(self.pushed).cast();
+        let to = self.receives.memory.at(self.pushed as u32).cast();
         // SAFETY: the element has room for so many segments as `max_segments`, and is nobody's: its
         // receive is done.
         unsafe { write_scatter_list(to, segments, self.size.max_segments) };
         self.receives.note(self.pushed, wr_id);
-        self.pushed = self.pushed.wrapping_add(1);
+        self.pushed += 1;
         Ok(())
     }
 
@@ -106,15 +111,18 @@ impl RecvQueue {
     pub(crate) fn publish(&mut self) {
         // The receives before their count.
         doorbell::order_memory();
-        self.record.set(RCV_DBR as usize, self.pushed & 0xffff);
+        self.record
+            .set(RCV_DBR as usize, self.pushed as u32 & 0xffff);
     }
 
     /// Begins anew after the queue pair was reset.
     #[cold]
     fn restart(&mut self) {
         self.resets = self.receives.resets();
-        self.pushed = 0;
-        self.done = self.receives.done();
+        // Once more: a receive may have been pushed while the queue pair was reset.
+        self.receives.forget();
+        self.pushed = self.pushed.next_multiple_of(FIRST);
+        self.done = self.pushed;
     }
 }
 

@@ -6,6 +6,7 @@
 //! `write()`, map a number of pages with the context (static pages) and decide themselves.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rdmacm_kernel_abi::mlx5::{MmapCmd, UarAllocType, uar_ids};
@@ -127,7 +128,7 @@ impl Registers {
 
 impl Lease {
     /// A register that is in no pool.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn of(register: Arc<Register>) -> Self {
         Self {
             register,
@@ -218,22 +219,36 @@ fn allocate(context: &Context, kind: UarAllocType) -> Result<(Arc<Mapping>, u32)
     use uar_ids as id;
     let kind = u64::from(kind.0);
     let (mut handle, mut offset, mut length, mut page) = (0, 0u64, 0u32, 0u32);
-    context
-        .method(
-            id::OBJECT_UAR,
-            id::ALLOC,
-            &mut [
-                Attr::new(id::ALLOC_HANDLE, Value::NewHandle(&mut handle)),
-                Attr::new(id::ALLOC_TYPE, Value::In(kind.as_bytes())),
-                Attr::new(id::ALLOC_MMAP_OFFSET, Value::Out(offset.as_mut_bytes())),
-                Attr::new(id::ALLOC_MMAP_LENGTH, Value::Out(length.as_mut_bytes())),
-                Attr::new(id::ALLOC_PAGE_ID, Value::Out(page.as_mut_bytes())),
-            ],
-        )
-        .map_err(|error| {
-            Error::from_os("map_queue", &error).because("the device has no doorbell page left")
-        })?;
-    Ok((map(context, length as usize, offset)?, page))
+    let made = context.method(
+        id::OBJECT_UAR,
+        id::ALLOC,
+        &mut [
+            Attr::new(id::ALLOC_HANDLE, Value::NewHandle(&mut handle)),
+            Attr::new(id::ALLOC_TYPE, Value::In(kind.as_bytes())),
+            Attr::new(id::ALLOC_MMAP_OFFSET, Value::Out(offset.as_mut_bytes())),
+            Attr::new(id::ALLOC_MMAP_LENGTH, Value::Out(length.as_mut_bytes())),
+            Attr::new(id::ALLOC_PAGE_ID, Value::Out(page.as_mut_bytes())),
+        ],
+    );
+    made.map_err(|error| {
+        let what = match error.kind() {
+            io::ErrorKind::Unsupported => {
+                "the kernel granted no doorbell registers, and takes commands by write(), which \
+                 cannot ask for any"
+            }
+            _ => "the device has no doorbell page left",
+        };
+        Error::from_os("map_queue", &error).because(what)
+    })?;
+    match map(context, length as usize, offset) {
+        Ok(mapping) => Ok((mapping, page)),
+        Err(error) => {
+            let handle = Attr::new(id::DESTROY_HANDLE, Value::Handle(handle));
+            // Otherwise it stays until the device is closed.
+            let _ = context.method(id::OBJECT_UAR, id::DESTROY, &mut [handle]);
+            Err(error)
+        }
+    }
 }
 
 /// Maps the pages that came with the context.

@@ -32,9 +32,20 @@ struct Region {
     iova: Range<u64>,
     /// What is added to such an address to find the memory.
     shift: u64,
-    /// Held for reading while something is copied, for writing when the registration ends.
+    /// Held for reading while something is copied, for writing when the registration ends: nobody
+    /// waits for a reader but who ends it.
     alive: RwLock<bool>,
 }
+
+/// The regions, as one poller knows them: the last few that it copied to are at hand, without the
+/// lock that all pollers share.
+#[derive(Debug)]
+pub(super) struct KnownRegions {
+    all: Arc<Regions>,
+    recent: [Option<(u32, Arc<Region>)>; RECENT],
+}
+
+const RECENT: usize = 4;
 
 /// Notes a region for as long as it exists. When it is dropped, no copy is under way, and none will
 /// be.
@@ -98,19 +109,44 @@ impl Regions {
     fn find(&self, lkey: u32) -> Option<Arc<Region>> {
         self.lock().get(&lkey).cloned()
     }
+}
+
+impl KnownRegions {
+    pub(super) fn new(all: Arc<Regions>) -> Self {
+        Self {
+            all,
+            recent: Default::default(),
+        }
+    }
 
     /// Copies to the memory that a segment names. False when that is not registered.
-    fn copy(&self, lkey: u32, iova: u64, bytes: &[u8]) -> bool {
-        let Some(region) = self.find(lkey) else {
+    fn copy(&mut self, lkey: u32, iova: u64, bytes: &[u8]) -> bool {
+        // The low byte of a key is the program's; regions follow one another in the rest.
+        let recent = &mut self.recent[(lkey >> 8) as usize % RECENT];
+        let known = recent.as_ref().filter(|(known, _)| *known == lkey);
+        if known.is_some_and(|(_, region)| region.copy(iova, bytes)) {
+            return true;
+        }
+        // The region of this key may be another by now.
+        *recent = self.all.find(lkey).map(|region| (lkey, region));
+        let known = recent.as_ref();
+        known.is_some_and(|(_, region)| region.copy(iova, bytes))
+    }
+}
+
+impl Region {
+    /// Copies to an address. False when it is not in the region, or the registration has ended or
+    /// is about to.
+    fn copy(&self, iova: u64, bytes: &[u8]) -> bool {
+        let Ok(alive) = self.alive.try_read() else {
             return false;
         };
-        let alive = region.alive.read().unwrap_or_else(PoisonError::into_inner);
         let end = iova.checked_add(bytes.len() as u64);
-        let is_inside = region.iova.start <= iova && end.is_some_and(|end| end <= region.iova.end);
+        let is_inside = self.iova.start <= iova && end.is_some_and(|end| end <= self.iova.end);
         if !*alive || !is_inside {
             return false;
         }
-        let to = iova.wrapping_add(region.shift) as *mut u8;
+        let to = iova.wrapping_add(self.shift) as *mut u8;
         // SAFETY: the range is registered, and stays so while the lock is held: who registered it
         // vouches that it is mapped, and that the device may write where a receive or a read says,
         // which is what happens here in its stead.
@@ -126,7 +162,7 @@ pub(super) fn to_request(
     block: u32,
     sends: &Sends,
     length: u32,
-    regions: &Regions,
+    regions: &mut KnownRegions,
 ) -> WcStatus {
     if !sends.is_reliable {
         return WcStatus::GENERAL_ERR;
@@ -162,7 +198,7 @@ pub(super) fn to_receive(
     counter: u32,
     incoming: &Incoming,
     length: u32,
-    regions: &Regions,
+    regions: &mut KnownRegions,
 ) -> WcStatus {
     let (memory, link) = match incoming {
         Incoming::Own(receives) => (&receives.memory, 0),
@@ -184,7 +220,7 @@ fn copy(
     entry: Entry,
     list: impl Iterator<Item = DataSeg>,
     length: u32,
-    regions: &Regions,
+    regions: &mut KnownRegions,
 ) -> WcStatus {
     let is_before = entry.op_own & INLINE_SCATTER_64 != 0;
     let room = if is_before { 64 } else { 32 };

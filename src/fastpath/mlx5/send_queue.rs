@@ -11,7 +11,7 @@ use rdmacm_kernel_abi::mlx5::SND_DBR;
 
 use super::doorbell;
 use super::grant::Settings;
-use super::posted::{SendSlot, Sends};
+use super::posted::{FIRST, SendSlot, Sends};
 use super::record::Record;
 use super::register::Register;
 use super::registers::Lease;
@@ -36,7 +36,7 @@ pub(crate) struct SendQueue {
     last: Last,
     /// The number of the request that there may be no room for: as many are under way then as fit, by
     /// what is known.
-    full_at: u32,
+    full_at: u64,
     /// Whether the request that was pushed last changes a memory key, which the next one waits for.
     after_change_of_key: bool,
     /// The same of the last request that the device was told of, where that matters when a batch is
@@ -91,33 +91,28 @@ impl Hot {
     }
 }
 
-/// A place between two requests: how many blocks are before it, and in the upper half how many
-/// requests. Both wrap; one word is compared and copied at once.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Position(u64);
+/// A place between two requests.
+#[derive(Debug, Clone, Copy)]
+struct Position {
+    /// The number of the request behind it.
+    number: u64,
+    /// Blocks before it.
+    block: u32,
+}
 
 impl Position {
-    fn new(block: u32, number: u32) -> Self {
-        Self(u64::from(block) | u64::from(number) << 32)
-    }
-
-    #[inline(always)]
-    fn block(self) -> u32 {
-        self.0 as u32
-    }
-
-    #[inline(always)]
-    fn number(self) -> u32 {
-        (self.0 >> 32) as u32
+    /// The beginning of the queue.
+    fn first(number: u64) -> Self {
+        Self { number, block: 0 }
     }
 
     /// The place behind a request of so many blocks.
     #[inline(always)]
     fn behind(self, blocks: u32) -> Self {
-        Self::new(
-            self.block().wrapping_add(blocks),
-            self.number().wrapping_add(1),
-        )
+        Self {
+            number: self.number + 1,
+            block: self.block.wrapping_add(blocks),
+        }
     }
 }
 
@@ -161,10 +156,10 @@ impl SendQueue {
                 },
                 signal_all,
             },
-            pushed: Position::default(),
-            rung: Position::default(),
+            pushed: Position::first(FIRST),
+            rung: Position::first(FIRST),
             last: Last::default(),
-            full_at: size.depth,
+            full_at: FIRST + u64::from(size.depth),
             after_change_of_key: false,
             rung_after_change_of_key: false,
             resets: 0,
@@ -197,8 +192,8 @@ impl SendQueue {
     #[inline(always)]
     pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
         let (hot, at) = (self.hot, self.pushed);
-        let index = at.block() & hot.mask;
-        let is_usual = at.number() != self.full_at
+        let index = at.block & hot.mask;
+        let is_usual = at.number != self.full_at
             && index <= hot.last_fit
             && !self.after_change_of_key
             && wqe::is_usual(request, hot.max_segments, hot.max_inline);
@@ -214,14 +209,14 @@ impl SendQueue {
         // queue's limits, which `SendSize` computed for this room.
         let length = unsafe {
             let first = hot.block(index);
-            wqe::write_usual(first, &head, flags, at.block() as u16, hot.qp_num, request)
+            wqe::write_usual(first, &head, flags, at.block as u16, hot.qp_num, request)
         };
         // SAFETY: there is a slot for each block.
         let slot = unsafe { hot.slots.add(index as usize).as_ref() };
-        slot.note(at.number(), request.wr_id, 0);
+        slot.note(at.number, request.wr_id);
         let blocks = length.div_ceil(BLOCK / SEGMENT);
         self.last = Last {
-            block: at.block(),
+            block: at.block,
             length,
             blocks,
             is_inline: matches!(request.payload, Payload::Inline(_)),
@@ -233,31 +228,31 @@ impl SendQueue {
     /// The same for any request, in any place.
     #[inline(never)]
     fn push_any(&mut self, request: &Request<'_>) -> Result<(), PostError> {
-        if self.pushed.number() == self.full_at {
+        if self.pushed.number == self.full_at {
             self.look_for_room()?;
         }
         self.check(request)?;
         let head = wqe::head(&request.operation)?;
         let (hot, at) = (self.hot, self.pushed);
-        if at == self.rung {
+        if at.number == self.rung.number {
             self.rung_after_change_of_key = self.after_change_of_key;
         }
         let flags = wqe::flags(request.flags, hot.signal_all, self.after_change_of_key);
-        let index = at.block() & hot.mask;
+        let index = at.block & hot.mask;
         let length = match index <= hot.last_fit {
             // SAFETY: as in `push`.
             true => unsafe {
                 let first = hot.block(index);
-                wqe::write(first, &head, flags, at.block() as u16, hot.qp_num, request)
+                wqe::write(first, &head, flags, at.block as u16, hot.qp_num, request)
             },
             false => self.write_around_the_end(&head, flags, request),
         };
         self.after_change_of_key = head.changes_key;
         self.sends
-            .note(at.block(), at.number(), request.wr_id, head.completion);
+            .note(at.block, at.number, request.wr_id, head.completion);
         let blocks = length.div_ceil(BLOCK / SEGMENT);
         self.last = Last {
-            block: at.block(),
+            block: at.block,
             length,
             blocks,
             is_inline: matches!(request.payload, Payload::Inline(_)),
@@ -277,7 +272,7 @@ impl SendQueue {
         #[repr(align(64))]
         struct Room([u8; LONGEST]);
         let mut room = Room([0; LONGEST]);
-        let at = self.pushed.block();
+        let at = self.pushed.block;
         // SAFETY: the room has the bytes of the longest request of any queue. Each block lies in the
         // queue, and is nobody's, as in `push`; memory and room are apart.
         unsafe {
@@ -296,8 +291,10 @@ impl SendQueue {
     #[cold]
     fn look_for_room(&mut self) -> Result<(), PostError> {
         let depth = self.size.depth;
-        self.full_at = self.sends.done().wrapping_add(depth);
-        match self.full_at == self.pushed.number() {
+        // After a reset the last one that is done is from before.
+        let full_at = self.sends.done() + u64::from(depth);
+        self.full_at = full_at.max(self.full_at);
+        match self.full_at == self.pushed.number {
             true => Err(PostError::QueueFull { depth }),
             false => Ok(()),
         }
@@ -340,13 +337,18 @@ impl SendQueue {
     /// Forgets the requests that were pushed since the last doorbell.
     #[inline(always)]
     pub(crate) fn discard(&mut self) {
-        if self.pushed != self.rung {
+        if self.pushed.number != self.rung.number {
             self.rewind();
         }
     }
 
+    /// No completion is to find them.
     #[cold]
     fn rewind(&mut self) {
+        let blocks = self.pushed.block.wrapping_sub(self.rung.block);
+        for number in 0..blocks {
+            self.sends.forget_at(self.rung.block.wrapping_add(number));
+        }
         self.pushed = self.rung;
         self.after_change_of_key = self.rung_after_change_of_key;
     }
@@ -356,14 +358,14 @@ impl SendQueue {
     pub(crate) fn ring_doorbell(&mut self) {
         let (hot, last) = (self.hot, self.last);
         let (pushed, rung) = (self.pushed, self.rung);
-        if pushed == rung {
+        if pushed.number == rung.number {
             return;
         }
         self.rung = pushed;
         // The requests before their count.
         doorbell::order_memory();
-        self.record.set(SND_DBR as usize, pushed.block() & 0xffff);
-        let is_one = pushed.number().wrapping_sub(rung.number()) == 1;
+        self.record.set(SND_DBR as usize, pushed.block & 0xffff);
+        let is_one = pushed.number == rung.number + 1;
         if is_one && last.length.wrapping_sub(2) < hot.flame {
             // SAFETY: the queue keeps the register. The request fits a half of it, and each block lies
             // in the queue.
@@ -407,9 +409,11 @@ impl SendQueue {
     #[cold]
     fn restart(&mut self) {
         self.resets = self.sends.resets();
-        self.pushed = Position::default();
-        self.rung = Position::default();
-        self.full_at = self.sends.done().wrapping_add(self.size.depth);
+        // Once more: a request may have been pushed while the queue pair was reset.
+        self.sends.forget();
+        self.pushed = Position::first(self.pushed.number);
+        self.rung = self.pushed;
+        self.full_at = self.pushed.number + u64::from(self.size.depth);
         self.after_change_of_key = false;
         self.rung_after_change_of_key = false;
         self.record.set(SND_DBR as usize, 0);
@@ -418,12 +422,12 @@ impl SendQueue {
     /// Whether something was pushed and not rung.
     #[cfg(test)]
     pub(super) fn is_in_batch(&self) -> bool {
-        self.pushed != self.rung
+        self.pushed.number != self.rung.number
     }
 
     /// Blocks pushed so far.
     #[cfg(test)]
     pub(super) fn position(&self) -> u32 {
-        self.pushed.block()
+        self.pushed.block
     }
 }

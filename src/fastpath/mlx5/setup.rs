@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 use super::card::{Card, UserIndex};
 use super::completion_queue::CompletionQueue;
 use super::cq_ring::CqRing;
-use super::directory::Directory;
+use super::directory::{Directory, Held};
 use super::posted::{Incoming, QueuePair, Receives, Sends, SharedReceives};
 use super::queue_memory::{QueueMemory, pages};
 use super::record::Record;
@@ -151,11 +151,17 @@ impl CqResize {
     }
 
     /// Brings over what is in the queue.
-    pub(crate) fn move_queue(self, mut queue: CompletionQueue) -> Result<CompletionQueue> {
-        match queue.move_to(self.ring) {
-            true => Ok(queue),
+    ///
+    /// # Errors
+    ///
+    /// When the device has not said where the old queue ends. The queue goes on in the new memory.
+    pub(crate) fn move_queue(self, queue: &mut CompletionQueue, held: Held<'_>) -> Result<()> {
+        match queue.move_to(self.ring, held) {
+            true => Ok(()),
             false => Err(bad_queue(
-                "the device left no mark at the end of the queue that was resized".into(),
+                "the device left no mark at the end of the queue that was resized; completions are \
+                 lost"
+                    .into(),
             )),
         }
     }
@@ -227,13 +233,22 @@ pub(crate) struct QpSetup {
     record: Arc<Record>,
     lease: Option<Lease>,
     user_index: UserIndex,
-    directories: Vec<Arc<Directory>>,
+    send_directory: Option<Arc<Directory>>,
+    recv_directory: Option<Arc<Directory>>,
     shared: Option<Arc<SharedReceives>>,
     is_reliable: bool,
     signal_all: bool,
     cap: QpCap,
     request: CreateQp,
     answer: CreateQpResp,
+}
+
+/// Who is to know of a queue pair that completes into a queue.
+fn directory_of(cq: Option<&queues::CompletionQueue>) -> Option<Arc<Directory>> {
+    match cq {
+        Some(queues::CompletionQueue::Mlx5(cq)) => Some(Arc::clone(cq.directory())),
+        _ => None,
+    }
 }
 
 /// Says that the program can speak of options of enhanced connection establishment.
@@ -267,19 +282,6 @@ impl QpSetup {
             ece_options: KNOWS_ECE,
             ..Default::default()
         };
-        let mut directories = Vec::new();
-        for cq in [wish.send_cq, wish.recv_cq].into_iter().flatten() {
-            let queues::CompletionQueue::Mlx5(cq) = cq else {
-                continue;
-            };
-            let directory = cq.directory();
-            if !directories
-                .iter()
-                .any(|known| Arc::ptr_eq(known, directory))
-            {
-                directories.push(Arc::clone(directory));
-            }
-        }
         let cap = QpCap {
             max_inline_data: send.map_or(wish.cap.max_inline_data, |size| size.max_inline),
             ..wish.cap
@@ -291,7 +293,8 @@ impl QpSetup {
             record,
             lease,
             user_index,
-            directories,
+            send_directory: directory_of(wish.send_cq),
+            recv_directory: directory_of(wish.recv_cq),
             shared: match wish.srq {
                 Some(queues::RecvQueue::Mlx5Shared(srq)) => Some(Arc::clone(srq.receives())),
                 _ => None,
@@ -371,23 +374,25 @@ impl QpSetup {
         };
         let (sends, send) = send.unzip();
         let (receives, recv) = recv.unzip();
-        let pair = Arc::new(QueuePair {
-            key: self.user_index.key(made.number),
-            number: made.number & 0x00ff_ffff,
+        let incoming = match (receives, self.shared) {
+            (Some(receives), _) => Incoming::Own(receives),
+            (None, Some(shared)) => Incoming::Shared(shared),
+            (None, None) => Incoming::None,
+        };
+        let key = self.user_index.key(made.number);
+        let places = places(
+            (key, made.number & 0x00ff_ffff),
             sends,
-            incoming: match (receives, self.shared) {
-                (Some(receives), _) => Incoming::Own(receives),
-                (None, Some(shared)) => Incoming::Shared(shared),
-                (None, None) => Incoming::None,
-            },
-        });
-        for directory in &self.directories {
-            directory.add(&pair);
+            self.send_directory,
+            incoming,
+            self.recv_directory,
+        );
+        for (directory, pair) in &places {
+            directory.add(pair);
         }
         let footprint = Footprint {
-            pair,
+            places,
             record: self.record,
-            directories: self.directories,
             _user_index: self.user_index,
             _memory: self.memory,
         };
@@ -400,28 +405,58 @@ impl QpSetup {
     }
 }
 
+/// What a queue pair, given its key and its number, completes in which queue: all of it in one, or requests in one and receives in
+/// another. A queue knows nothing of what completes elsewhere.
+pub(super) fn places(
+    (key, number): (u32, u32),
+    sends: Option<Arc<Sends>>,
+    send_directory: Option<Arc<Directory>>,
+    incoming: Incoming,
+    recv_directory: Option<Arc<Directory>>,
+) -> Vec<(Arc<Directory>, Arc<QueuePair>)> {
+    let place = |directory, sends, incoming| {
+        let pair = QueuePair {
+            key,
+            number,
+            sends,
+            incoming,
+        };
+        (directory, Arc::new(pair))
+    };
+    match (send_directory, recv_directory) {
+        (Some(send), Some(recv)) if Arc::ptr_eq(&send, &recv) => vec![place(send, sends, incoming)],
+        (send, recv) => {
+            let send = send.map(|send| place(send, sends, Incoming::None));
+            let recv = recv.map(|recv| place(recv, None, incoming));
+            send.into_iter().chain(recv).collect()
+        }
+    }
+}
+
 /// What a queue pair leaves, and what must be there for as long as it is.
 #[derive(Debug)]
 pub(super) struct Footprint {
-    pair: Arc<QueuePair>,
+    /// What completes where.
+    places: Vec<(Arc<Directory>, Arc<QueuePair>)>,
     record: Arc<Record>,
-    directories: Vec<Arc<Directory>>,
     _user_index: UserIndex,
     _memory: Arc<Memory>,
 }
 
 impl QueuePairMemory for Footprint {
     fn was_reset(&self) {
-        for directory in &self.directories {
-            directory.clean(&self.pair);
+        for (directory, pair) in &self.places {
+            directory.clean(pair);
         }
         self.record.reset();
-        self.pair.reset();
+        for (_, pair) in &self.places {
+            pair.reset();
+        }
     }
 
     fn was_destroyed(&self) {
-        for directory in &self.directories {
-            directory.remove(&self.pair);
+        for (directory, pair) in &self.places {
+            directory.remove(pair);
         }
     }
 }

@@ -39,6 +39,13 @@ impl Twin {
         twin
     }
 
+    /// Takes the card out, once nothing of it is open: its thread ends.
+    pub(crate) fn remove_card(&self) {
+        let mut world = self.world();
+        world.notice_closed();
+        world.card = None;
+    }
+
     /// The card.
     pub(crate) fn card(&self) -> Card {
         let world = self.world();

@@ -1,7 +1,7 @@
 //! The twin's devices, as netlink and sysfs tell of them.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use rdmacm_kernel_abi::netlink::{NlAttr, NlMsgHdr, NldevAttr, NldevCommand, NlmFlags, nldev_type};
@@ -217,6 +217,14 @@ impl World {
             );
             add(format!("{folder}/ports/1/link_layer"), "Ethernet".into());
             add(format!("{folder}/ports/1/pkeys/0"), "0xffff".into());
+            let card = self.card.as_ref();
+            let card = card.filter(|_| device.driver == DriverId::MLX5);
+            let gids = card.map_or(Vec::new(), |card| card.gids());
+            for (index, (gid, kind)) in gids.into_iter().enumerate() {
+                let (folder, gid) = (format!("{folder}/ports/1"), Ipv6Addr::from(gid));
+                add(format!("{folder}/gids/{index}"), gid.to_string());
+                add(format!("{folder}/gid_attrs/types/{index}"), kind.into());
+            }
             if let Some(number) = device.uverbs {
                 let node = format!("/sys/class/infiniband_verbs/uverbs{number}");
                 add(format!("{node}/ibdev"), device.name.clone());

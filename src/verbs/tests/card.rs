@@ -11,12 +11,12 @@ use crate::{
 };
 
 /// Two connected queue pairs of one card, with memory that both may use.
-struct Line {
-    near: Qp,
-    far: Qp,
-    near_cq: Cq,
-    far_cq: Cq,
-    memory: Buffer,
+pub(super) struct Line {
+    pub(super) near: Qp,
+    pub(super) far: Qp,
+    pub(super) near_cq: Cq,
+    pub(super) far_cq: Cq,
+    pub(super) memory: Buffer,
 }
 
 pub(super) fn open(config: Config) -> (Arc<Twin>, Context) {
@@ -25,7 +25,7 @@ pub(super) fn open(config: Config) -> (Arc<Twin>, Context) {
     (twin, context)
 }
 
-fn path_to_itself(context: &Context) -> Path {
+pub(super) fn path_to_itself(context: &Context) -> Path {
     let entry = context.gids().unwrap().remove(0);
     let lid = context.port(1).unwrap().lid;
     Path {
@@ -40,7 +40,7 @@ fn path_to_itself(context: &Context) -> Path {
     }
 }
 
-fn connect(qp: &Qp, peer: &Qp, path: Path) {
+pub(super) fn connect(qp: &Qp, peer: &Qp, path: Path) {
     let access = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
     let init = QpModify::to(QpState::Init).port(1).pkey_index(0);
     qp.modify(&init.access(access)).unwrap();
@@ -62,7 +62,7 @@ fn connect(qp: &Qp, peer: &Qp, path: Path) {
 }
 
 impl Line {
-    fn new(context: &Context) -> Self {
+    pub(super) fn new(context: &Context) -> Self {
         let pd = context.alloc_pd().unwrap();
         let cq = || context.completion_queue(64).build().unwrap();
         let (near_cq, far_cq) = (cq(), cq());
@@ -89,7 +89,7 @@ impl Line {
     }
 }
 
-fn next(cq: &mut Cq) -> Completion {
+pub(super) fn next(cq: &mut Cq) -> Completion {
     let mut entry = [Completion::default()];
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(5) {

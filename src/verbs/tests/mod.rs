@@ -8,6 +8,8 @@ mod lifetimes;
 mod lists;
 mod loopback;
 mod memory;
+mod mlx5_answers;
+mod mlx5_threads;
 mod recorded;
 mod refusals;
 mod requests;

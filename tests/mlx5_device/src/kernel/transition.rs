@@ -7,6 +7,8 @@ use crate::world::{FileId, Outcome, World};
 impl World {
     pub(super) fn modify_qp(&mut self, file: FileId, asked: &uverbs::ModifyQp) -> Outcome {
         let number = self.qp_number(file, asked.qp_handle)?;
+        // What was rung before.
+        self.look_at_pages();
         let mask = QpAttrMask::from_bits_retain(asked.attr_mask);
         let qp = &self.qps[&number];
         let from = match mask.contains(QpAttrMask::CUR_STATE) {
