@@ -196,10 +196,10 @@ impl Drop for KernelObject {
         // There is nobody to tell. One more attempt covers a passing shortage or a signal; an
         // object that is still refused stays until the context closes. In a forked child, which
         // is refused, it stays the parent's.
-        if self.destroy().is_err() {
-            let _ = self.destroy();
+        if self.destroy().is_err() && self.destroy().is_err() && !self.context.is_inherited() {
+            // The device goes on using the memory. It is not to be anybody else's.
+            std::mem::forget(std::mem::take(&mut self.kept));
         }
-        self.kept.clear();
         self.parents.clear();
     }
 }

@@ -106,6 +106,16 @@ impl RecvQueue {
     /// Posts a receive into `segments`; the kernel sees it at once.
     #[inline(always)]
     pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+        if let Self::Rxe(queue) = self {
+            queue.push(wr_id, segments)?;
+            queue.publish();
+            return Ok(());
+        }
+        self.post_elsewhere(wr_id, segments)
+    }
+
+    #[inline(never)]
+    fn post_elsewhere(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         if let Self::Mlx5(queue) = self {
             return queue.post(wr_id, segments);
         }

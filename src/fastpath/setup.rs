@@ -286,7 +286,7 @@ impl AhSetup {
                  6.1 or newer",
             )),
             Self::Rxe(answer) => Ok(Handle::Rxe(answer.ah_num)),
-            Self::Mlx5(setup) => Ok(Handle::Mlx5(setup.vector())),
+            Self::Mlx5(setup) => setup.vector().map(Handle::Mlx5),
         }
     }
 }

@@ -117,12 +117,16 @@ impl SendHalf {
     /// Builds a request in the queue.
     #[inline(always)]
     pub(super) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
-        match &mut self.queue {
-            Some(SendQueue::Rxe(queue)) => queue.push(request),
-            Some(SendQueue::Mlx5(queue)) => queue.push(request),
-            // The copy is for the call's sake: the request itself stays in registers.
-            _ => self.push_elsewhere(&{ *request }),
+        // One comparison after the other: a table of jumps would cost both more.
+        if let Some(SendQueue::Rxe(queue)) = &mut self.queue {
+            return queue.push(request);
         }
+        second_choice();
+        if let Some(SendQueue::Mlx5(queue)) = &mut self.queue {
+            return queue.push(request);
+        }
+        // The copy is for the call's sake: the request itself stays in registers.
+        self.push_elsewhere(&{ *request })
     }
 
     #[inline(never)]
@@ -149,14 +153,15 @@ impl SendHalf {
             self.discard();
             return Err(error);
         }
-        match &mut self.queue {
-            Some(SendQueue::Rxe(queue)) => queue.ring_doorbell(),
-            Some(SendQueue::Mlx5(queue)) => {
-                queue.ring_doorbell();
-                Ok(())
-            }
-            _ => self.start_elsewhere(),
+        if let Some(SendQueue::Rxe(queue)) = &mut self.queue {
+            return queue.ring_doorbell();
         }
+        second_choice();
+        if let Some(SendQueue::Mlx5(queue)) = &mut self.queue {
+            queue.ring_doorbell();
+            return Ok(());
+        }
+        self.start_elsewhere()
     }
 
     #[inline(never)]
@@ -170,10 +175,14 @@ impl SendHalf {
     /// An earlier batch may have been forgotten instead of dropped.
     #[inline(always)]
     fn begin(&mut self) {
+        if let Some(SendQueue::Rxe(queue)) = &mut self.queue {
+            return queue.discard();
+        }
+        second_choice();
         if let Some(SendQueue::Mlx5(queue)) = &mut self.queue {
             return queue.begin();
         }
-        self.discard();
+        self.discard_elsewhere();
     }
 
     /// Forgets requests that were built and not started.
@@ -181,7 +190,6 @@ impl SendHalf {
     pub(super) fn discard(&mut self) {
         match &mut self.queue {
             Some(SendQueue::Rxe(queue)) => queue.discard(),
-            Some(SendQueue::Mlx5(queue)) => queue.discard(),
             _ => self.discard_elsewhere(),
         }
     }
@@ -250,3 +258,8 @@ impl SendHalf {
         is_inherited(self.generation)
     }
 }
+
+/// Tells the compiler which of two ways is to have the registers where there are not enough for both.
+#[cold]
+#[inline(always)]
+fn second_choice() {}

@@ -10,8 +10,10 @@ use zerocopy::IntoBytes;
 use super::recv::post_list;
 use super::{Cq, ListError, Pd, RecvRequest, Xrcd};
 use crate::device::{Context, DriverPart, KernelObject, ObjectKind, SrqToken};
-use crate::error::{Error, Result};
-use crate::fastpath::{PostError, Provider, RecvQueue, Segment, SrqResize, SrqSetup, SrqSize};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fastpath::{
+    PostError, Provider, QpType, RecvQueue, Segment, SrqResize, SrqSetup, SrqSize,
+};
 use crate::sys::{Attr, Value};
 
 /// A shared receive queue: queue pairs made with it ([`QpAttr::srq`](crate::QpAttr::srq)) take
@@ -102,6 +104,11 @@ impl Pd {
                 let text = format!("the {name} is of {}", context.device().name());
                 return Err(Error::invalid("create_srq", text));
             }
+        }
+        if !Provider::of(self.context())?.has_qp_type(QpType::XrcRecv) {
+            let name = self.context().device().name();
+            let text = format!("{name} has no extended reliable connections here");
+            return Err(Error::new("create_srq", ErrorKind::NotSupported, text));
         }
         Srq::create(self, attr, Some(Xrc { xrcd, cq }))
     }
@@ -321,7 +328,6 @@ impl Srq {
 }
 
 impl SrqAttr {
-    /// Refuses what the device would refuse without a reason.
     fn size(&self) -> SrqSize {
         SrqSize {
             max_wr: self.max_wr,
@@ -329,6 +335,7 @@ impl SrqAttr {
         }
     }
 
+    /// Refuses what the device would refuse without a reason.
     fn check(&self, context: &Context) -> Result<()> {
         let device = context.attr()?;
         let operation = "create_srq";

@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::mem::offset_of;
 
 use rdmacm_kernel_abi::mlx5::{CreateAhResp, EXTENDED_UD_AV, WqeAv};
 use rdmacm_kernel_abi::uverbs::AhAttr;
@@ -67,12 +68,25 @@ impl AhSetup {
     }
 
     /// What goes into each request.
-    pub(crate) fn vector(&self) -> WqeAv {
+    ///
+    /// # Errors
+    ///
+    /// When the kernel has not told the MAC address.
+    pub(crate) fn vector(&self) -> Result<WqeAv> {
         let mut vector = self.vector;
         if self.is_ethernet {
+            let end = offset_of!(CreateAhResp, dmac) + size_of_val(&self.answer.dmac);
+            let is_told = self.answer.response_length as usize >= end;
+            if !is_told || self.answer.dmac == [0; 6] {
+                return Err(Error::new(
+                    "create_ah",
+                    ErrorKind::Protocol,
+                    "the kernel did not tell the MAC address of the next hop",
+                ));
+            }
             vector.rmac = self.answer.dmac;
         }
-        vector
+        Ok(vector)
     }
 }
 

@@ -142,14 +142,14 @@ impl CompletionQueue {
     #[inline]
     pub(crate) fn next_before(&mut self, end: u32) -> Option<Completion> {
         let mut completion = Completion::default();
-        (self.cursor.counter != end && self.take(&mut completion.0)).then_some(completion)
+        let is_before = end.wrapping_sub(self.cursor.counter) as i32 > 0;
+        (is_before && self.take(&mut completion.0)).then_some(completion)
     }
 
     /// Tells the device which entries it may write again.
     #[inline]
     pub(crate) fn give_back(&mut self) {
-        // The entries were read before.
-        doorbell::order_memory();
+        doorbell::order_reads_before();
         self.directory
             .record()
             .set(CQ_SET_CI, self.cursor.counter & 0x00ff_ffff);
@@ -243,10 +243,17 @@ impl CompletionQueue {
                 continue;
             }
             let Some(entry) = entry else { return false };
-            self.cursor.advance(&self.ring);
-            if self.translate(entry, wc) {
-                return true;
+            if !self.translate(entry, wc) {
+                self.cursor.advance(&self.ring);
+                continue;
             }
+            // A queue pair that was reset meanwhile has forgotten the request: the entry is not a fault
+            // of the device's, and is taken out.
+            if cqe::is_fatal(wc) && !self.members.is_current(&self.directory) {
+                continue;
+            }
+            self.cursor.advance(&self.ring);
+            return true;
         }
     }
 

@@ -64,6 +64,11 @@ pub(super) fn of_nobody(entry: Entry, wc: &mut Wc) {
     };
 }
 
+/// Whether that was reported.
+pub(super) fn is_fatal(wc: &Wc) -> bool {
+    wc.status == WcStatus::FATAL_ERR.0
+}
+
 /// A request that is done.
 #[inline(always)]
 pub(super) fn requester(entry: Entry, pair: &QueuePair, regions: &mut KnownRegions, wc: &mut Wc) {

@@ -132,31 +132,43 @@ impl Directory {
     /// Notes what is to be taken out, if there is anything. The device has written all of it: the
     /// kernel has been told, and has answered.
     fn forget(&self, changes: &mut Changes, pair: &QueuePair) {
-        // The poller may be further, which does no harm: what it took is not there any more.
-        // Of the counter the record has 24 bits, which name a place and a lap: no queue has more than
-        // 2^22 entries.
-        let begin = self.record.get(CQ_SET_CI);
-        let end = changes.ring.end(begin);
+        let (begin, end) = self.written(&changes.ring);
         let mut counters = (0..end.wrapping_sub(begin)).map(|number| begin.wrapping_add(number));
         let is_of = |entry: Entry| self.key_of(entry) == pair.key;
-        if counters.any(|counter| changes.ring.get(counter).is_some_and(is_of)) {
-            let gone = Gone {
-                key: pair.key,
-                shared: match &pair.incoming {
-                    Incoming::Shared(receives) => Some(Arc::clone(receives)),
-                    Incoming::None | Incoming::Own(_) => None,
-                },
-                end,
-            };
-            // Where nobody polls, a queue pair may be reset as often as one likes.
-            match changes
-                .gone
-                .iter_mut()
-                .find(|other| other.is_of_same(&gone))
-            {
-                Some(same) => same.end = gone.end,
-                None => changes.gone.push(gone),
+        if !counters.any(|counter| changes.ring.get(counter).is_some_and(is_of)) {
+            return;
+        }
+        let gone = Gone {
+            key: pair.key,
+            shared: match &pair.incoming {
+                Incoming::Shared(receives) => Some(Arc::clone(receives)),
+                Incoming::None | Incoming::Own(_) => None,
+            },
+            end,
+        };
+        // Where nobody polls, a queue pair may be reset as often as one likes. What was noted of it last
+        // is noted anew, at the end: the ends must ascend, since what stays in the queue moves up.
+        let last = changes.gone.iter().rposition(|other| other.key == gone.key);
+        if let Some(last) = last.filter(|last| changes.gone[*last].is_of_same(&gone)) {
+            changes.gone.remove(last);
+        }
+        changes.gone.push(gone);
+    }
+
+    /// Where the entries begin that the poller has not given back, and where they end.
+    fn written(&self, ring: &CqRing) -> (u32, u32) {
+        // Of the counter the record has 24 bits, which name a place and a lap: no queue has more than
+        // 2^22 entries.
+        let mut begin = self.record.get(CQ_SET_CI);
+        loop {
+            let end = ring.end(begin);
+            // The poller may have gone on meanwhile, and the device have written where it was. Where it
+            // has not gone on, nothing was written over.
+            let now = self.record.get(CQ_SET_CI);
+            if now == begin {
+                return (begin, end);
             }
+            begin = now;
         }
     }
 

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
 /// What was stored to memory before is seen by the device before what is stored to memory after: a
-/// request before its doorbell record, an emptied completion before the consumer counter.
+/// request before its doorbell record.
 ///
 /// x86-64 makes a processor's stores to ordinary memory visible in program order, and PCI Express
 /// devices take part in its cache coherence: only the compiler must keep the order. aarch64 needs a
@@ -23,6 +23,21 @@ pub(super) fn order_memory() {
     // SAFETY: a barrier touches no memory and no register.
     unsafe {
         std::arch::asm!("dmb oshst", options(nostack, preserves_flags));
+    }
+}
+
+/// What was loaded from memory before was loaded before the device sees what is stored after: emptied
+/// completions before the consumer counter.
+///
+/// x86-64 lets no store pass an earlier load. aarch64 does, and `dmb oshst` orders stores only: this
+/// takes `dmb osh`.
+#[inline(always)]
+pub(super) fn order_reads_before() {
+    fence(Ordering::Release);
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: a barrier touches no memory and no register.
+    unsafe {
+        std::arch::asm!("dmb osh", options(nostack, preserves_flags));
     }
 }
 

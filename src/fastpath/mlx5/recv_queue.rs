@@ -51,7 +51,7 @@ impl RecvQueue {
 
     /// Posts a receive; the device sees it at once. Of one segment, with room for it, that takes few
     /// steps.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         let has_room = self.pushed < self.done + u64::from(self.size.depth);
         match segments {

@@ -232,7 +232,7 @@ pub(crate) struct QpSetup {
     recv: Option<RecvSize>,
     record: Arc<Record>,
     lease: Option<Lease>,
-    user_index: UserIndex,
+    user_index: Arc<UserIndex>,
     send_directory: Option<Arc<Directory>>,
     recv_directory: Option<Arc<Directory>>,
     shared: Option<Arc<SharedReceives>>,
@@ -266,7 +266,7 @@ impl QpSetup {
         let memory = pages(context.kernel(), bytes.max(BLOCK as usize))?;
         let record = Arc::new(card.record(context)?);
         let lease = card.registers.lease(context, &card.grant, card.settings)?;
-        let user_index = card.user_index();
+        let user_index = Arc::new(card.user_index());
         let mut flags = QpFlags::empty();
         flags.set(QpFlags::SCATTER_CQE, card.settings.scatters_to_completions);
         flags.set(QpFlags::UAR_PAGE_INDEX, lease.is_some());
@@ -313,9 +313,13 @@ impl QpSetup {
         self.cap
     }
 
-    /// The queues and their record.
+    /// The queues, their record, and the number that completions name the queue pair by.
     pub(crate) fn kept(&self) -> Vec<Kept> {
-        vec![self.memory.clone(), self.record.clone()]
+        vec![
+            self.memory.clone(),
+            self.record.clone(),
+            self.user_index.clone(),
+        ]
     }
 
     pub(crate) fn parts(&mut self) -> (&[u8], &mut [u8]) {
@@ -439,7 +443,7 @@ pub(super) struct Footprint {
     /// What completes where.
     places: Vec<(Arc<Directory>, Arc<QueuePair>)>,
     record: Arc<Record>,
-    _user_index: UserIndex,
+    _user_index: Arc<UserIndex>,
     _memory: Arc<Memory>,
 }
 

@@ -91,7 +91,7 @@ impl SharedRecvQueue {
     pub(crate) fn publish(&mut self) {
         // The receives, and the links to them, before their count.
         doorbell::order_memory();
-        self.record.set(RCV_DBR as usize, self.pushed);
+        self.record.set(RCV_DBR as usize, self.pushed & 0xffff);
     }
 
     /// Puts places that are free again to the end of the list: the one behind the end if it is, else

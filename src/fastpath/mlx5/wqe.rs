@@ -234,7 +234,7 @@ unsafe fn write_rare(to: &mut Writer, operation: Operation<'_>, qp_num: u32) {
                 to.put(DatagramSeg {
                     av: WqeAv {
                         qkey: receiver.qkey.into(),
-                        dqp_dct: (av.dqp_dct.get() | receiver.qp_num).into(),
+                        dqp_dct: (av.dqp_dct.get() | receiver.qp_num & 0x00ff_ffff).into(),
                         ..av
                     },
                 });
