@@ -22,10 +22,12 @@ const DEPTH: u32 = 64;
 const SEGMENTS: usize = 4;
 const INLINE: usize = 64;
 const LIST: usize = 32;
+const SHORT_LIST: usize = 8;
 const MANY: usize = 16;
 const ROUNDS: usize = 4;
 
-const USAGE: &str = "usage: instructions ADDRESS (of an RDMA device; benches/instructions runs it)";
+const USAGE: &str =
+    "usage: instructions ADDRESS (of an RDMA device; benches/instructions and benches/mlx5 run it)";
 
 fn main() -> Result<(), Box<dyn Error>> {
     // `cargo bench` names no address.
@@ -111,15 +113,12 @@ marked! {
 
     "a list of 32 sends"
     fn send_list(half: &mut SendHalf, list: &[(u64, Segment)]) -> Posted {
-        let mut batch = half.batch();
-        let Some(((last_id, last), others)) = list.split_last() else {
-            return Ok(());
-        };
-        for (wr_id, segment) in others {
-            batch.send(*wr_id).from(&[*segment])?;
-        }
-        batch.send(*last_id).signaled().from(&[*last])?;
-        batch.submit()
+        post_list(half, list)
+    }
+
+    "a list of 8 sends"
+    fn send_short_list(half: &mut SendHalf, list: &[(u64, Segment)]) -> Posted {
+        post_list(half, list)
     }
 
     "receive into 1 segment"
@@ -141,6 +140,19 @@ marked! {
     fn poll_none(cq: &mut Cq, entries: &mut [Completion]) -> usize {
         cq.poll(entries).len()
     }
+}
+
+#[inline(always)]
+fn post_list(half: &mut SendHalf, list: &[(u64, Segment)]) -> Posted {
+    let mut batch = half.batch();
+    let Some(((last_id, last), others)) = list.split_last() else {
+        return Ok(());
+    };
+    for (wr_id, segment) in others {
+        batch.send(*wr_id).from(&[*segment])?;
+    }
+    batch.send(*last_id).signaled().from(&[*last])?;
+    batch.submit()
 }
 
 /// Two queue pairs of one device, connected.
@@ -206,6 +218,8 @@ impl Line {
         read(self.half(), wr_id, remote, one)?;
         self.clean_up()?;
         send_list(self.half(), list)?;
+        self.clean_up()?;
+        send_short_list(self.half(), &list[..SHORT_LIST])?;
         self.clean_up()?;
         receive(self.near.recv_half(), wr_id, one)?;
         self.poll_after(poll_one, 1, 1)?;

@@ -106,6 +106,9 @@ impl RecvQueue {
     /// Posts a receive into `segments`; the kernel sees it at once.
     #[inline(always)]
     pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+        if let Self::Mlx5(queue) = self {
+            return queue.post(wr_id, segments);
+        }
         self.push(wr_id, segments)?;
         self.publish();
         Ok(())

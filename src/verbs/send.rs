@@ -56,8 +56,7 @@ impl SendHalf {
     #[doc(alias("ibv_post_send", "ibv_wr_start"))]
     #[inline(always)]
     pub fn batch(&mut self) -> Batch<'_> {
-        // An earlier batch may have been forgotten instead of dropped.
-        self.discard();
+        self.begin();
         Batch::new(self)
     }
 
@@ -166,6 +165,15 @@ impl SendHalf {
             Some(queue) => queue.ring_doorbell(),
             None => Ok(()),
         }
+    }
+
+    /// An earlier batch may have been forgotten instead of dropped.
+    #[inline(always)]
+    fn begin(&mut self) {
+        if let Some(SendQueue::Mlx5(queue)) = &mut self.queue {
+            return queue.begin();
+        }
+        self.discard();
     }
 
     /// Forgets requests that were built and not started.

@@ -4,6 +4,8 @@
 //! `vm instructions` prints the table; the test holds our numbers to their limits. Both need the
 //! programs of `benches/data_path` in the guest.
 
+mod mlx5;
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
@@ -61,8 +63,15 @@ fn instructions_stay_within_their_limits() -> TestResult {
 }
 
 /// Prints the table. Fails where ours is more than half of C's, of several segments more than C's.
-pub fn run(_args: &[String]) -> ExitCode {
-    match print_table() {
+///
+/// `vm instructions mlx5 PROGRAM LIBRARY`: of mlx5, over the device made of software that is in the
+/// library.
+pub fn run(args: &[String]) -> ExitCode {
+    let printed = match args {
+        [mlx5, program, library] if mlx5 == "mlx5" => mlx5::print_table(program, library),
+        _ => print_table(),
+    };
+    match printed {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -101,7 +110,11 @@ fn print_table() -> Result<bool, Box<dyn Error>> {
 fn count(program: &str) -> Result<BTreeMap<String, Steps>, Box<dyn Error>> {
     let mut command = Command::new(program);
     command.arg(environment::addr().to_string());
-    let mut counts = steps::count(command).map_err(|error| format!("{program}: {error}"))?;
+    count_of(command).map_err(|error| format!("{program}: {error}").into())
+}
+
+fn count_of(command: Command) -> Result<BTreeMap<String, Steps>, Box<dyn Error>> {
+    let mut counts = steps::count(command)?;
     let marks = counts.remove(NOTHING).ok_or("no marks")?.instructions;
     for steps in counts.values_mut() {
         steps.instructions -= marks;

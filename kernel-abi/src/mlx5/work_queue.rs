@@ -110,6 +110,39 @@ layout!(CtrlSeg, "struct mlx5_wqe_ctrl_seg", 16, {
     opmod_idx_opcode: 0, qpn_ds: 4, signature: 8, dci_stream_channel_id: 9, fm_ce_se: 11, imm: 12,
 });
 
+impl CtrlSeg {
+    /// The segment in two words, as they are to stand in memory. Stored so, it takes two instructions.
+    #[inline(always)]
+    pub fn to_words(self) -> [u64; 2] {
+        let first = u64::from(self.opmod_idx_opcode.get()) << 32 | u64::from(self.qpn_ds.get());
+        let second = u64::from(self.signature) << 56
+            | u64::from(self.dci_stream_channel_id.get()) << 40
+            | u64::from(self.fm_ce_se) << 32
+            | u64::from(self.imm.get());
+        [first.to_be(), second.to_be()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_the_bytes() {
+        let control = CtrlSeg {
+            opmod_idx_opcode: 0x0102_0304.into(),
+            qpn_ds: 0x0506_0708.into(),
+            signature: 9,
+            dci_stream_channel_id: 0x0a0b.into(),
+            fm_ce_se: 12,
+            imm: 0x0d0e_0f10.into(),
+        };
+        let bytes: Vec<u8> = (1..=16).collect();
+        assert_eq!(control.as_bytes(), bytes);
+        assert_eq!(control.to_words().as_bytes(), bytes);
+    }
+}
+
 /// A piece of memory.
 #[doc(alias = "mlx5_wqe_data_seg")]
 #[derive(

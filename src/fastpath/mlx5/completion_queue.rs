@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rdmacm_kernel_abi::mlx5::{CQ_ARM_DB, CQ_DB_REQ_NOT, CQ_DB_REQ_NOT_SOL, CQ_SET_CI};
 use rdmacm_kernel_abi::uverbs::Wc;
 
-use super::cq_ring::{CqRing, Entry};
+use super::cq_ring::{CqRing, Cursor, Entry};
 use super::cqe::{self, Side};
 use super::directory::{Directory, Gone, Held, Members};
 use super::doorbell;
-use super::posted::QueuePair;
+use super::posted::{Finisher, QueuePair};
 use super::register::ArmRegister;
 use super::scatter::{KnownRegions, Regions};
+use super::send_entry::Key;
 use crate::fastpath::completion::Completion;
 
 /// A completion queue.
@@ -21,15 +22,37 @@ pub(crate) struct CompletionQueue {
     ring: Arc<CqRing>,
     directory: Arc<Directory>,
     members: Members,
-    /// The queue pair of the last completion: the next is mostly of the same.
-    current: Option<Arc<QueuePair>>,
-    next: u32,
+    cursor: Cursor,
+    current: Current,
     number: u32,
     arm: ArmRegister,
     /// How many events of the queue were read from its channel.
     events: Arc<AtomicU32>,
     /// The memory that short messages are copied to.
     regions: KnownRegions,
+}
+
+/// The queue pair of the last completion: the next is mostly of the same.
+#[derive(Debug)]
+struct Current {
+    key: Key,
+    place_of_key: usize,
+    /// Its number.
+    number: u32,
+    sends: Finisher,
+    pair: Option<Arc<QueuePair>>,
+}
+
+impl Current {
+    fn new(directory: &Directory, pair: Option<&Arc<QueuePair>>) -> Self {
+        Self {
+            key: Key::new(pair.map_or(0, |pair| pair.key)),
+            place_of_key: directory.place_of_key(),
+            number: pair.map_or(0, |pair| pair.number),
+            sends: Finisher::of(pair.and_then(|pair| pair.sends.as_ref())),
+            pair: pair.cloned(),
+        }
+    }
 }
 
 impl CompletionQueue {
@@ -42,11 +65,11 @@ impl CompletionQueue {
         regions: Arc<Regions>,
     ) -> Self {
         Self {
+            cursor: Cursor::new(&ring, 0),
+            current: Current::new(&directory, None),
             ring,
             directory,
             members: Members::default(),
-            current: None,
-            next: 0,
             number,
             arm,
             events,
@@ -61,7 +84,9 @@ impl CompletionQueue {
 
     /// How many completions there are.
     pub(crate) fn waiting(&self) -> u32 {
-        self.ring.end(self.next).wrapping_sub(self.next)
+        self.ring
+            .end(self.cursor.counter)
+            .wrapping_sub(self.cursor.counter)
     }
 
     /// What a queue pair that completes here is added to.
@@ -77,21 +102,29 @@ impl CompletionQueue {
     /// Takes out as many completions as there are, up to the length of `entries`, and returns them.
     #[inline(always)]
     pub(crate) fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
-        match self.ring.get(self.next) {
-            None => &[],
-            Some(_) => self.poll_some(entries),
+        // SAFETY: the ring is there.
+        if unsafe { self.cursor.is_at_end() } {
+            return &[];
         }
+        if let [entry] = &mut *entries
+            && self.take_send(&mut entry.0)
+        {
+            self.give_back();
+            return entries;
+        }
+        self.poll_some(entries)
     }
 
     /// As `poll`, where there is something.
     #[inline(never)]
     fn poll_some<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
-        let mut taken = 0;
+        let mut taken = self.take_sends(entries);
         while let Some(entry) = entries.get_mut(taken) {
-            match self.take(&mut entry.0) {
-                true => taken += 1,
-                false => break,
+            if !self.take(&mut entry.0) {
+                break;
             }
+            taken += 1;
+            taken += self.take_sends(&mut entries[taken..]);
         }
         if taken > 0 {
             self.give_back();
@@ -102,14 +135,14 @@ impl CompletionQueue {
     /// Where completions end at the latest: each entry is looked at once.
     #[inline]
     pub(crate) fn end(&self) -> u32 {
-        self.next.wrapping_add(self.ring.count())
+        self.cursor.counter.wrapping_add(self.ring.count())
     }
 
     /// Takes the next completion before `end`. Its entry is the device's again after `give_back`.
     #[inline]
     pub(crate) fn next_before(&mut self, end: u32) -> Option<Completion> {
         let mut completion = Completion::default();
-        (self.next != end && self.take(&mut completion.0)).then_some(completion)
+        (self.cursor.counter != end && self.take(&mut completion.0)).then_some(completion)
     }
 
     /// Tells the device which entries it may write again.
@@ -119,21 +152,98 @@ impl CompletionQueue {
         doorbell::order_memory();
         self.directory
             .record()
-            .set(CQ_SET_CI, self.next & 0x00ff_ffff);
+            .set(CQ_SET_CI, self.cursor.counter & 0x00ff_ffff);
+    }
+
+    /// Takes the next completion if it is one of a send or write that succeeded, of the queue pair of
+    /// the last completion. These are most of what there is, and their entries say little: `take` and
+    /// `translate` are for the others.
+    #[inline(always)]
+    fn take_send(&mut self, wc: &mut Wc) -> bool {
+        // SAFETY: the ring is there.
+        let Some(entry) = (unsafe { self.cursor.send() }) else {
+            return false;
+        };
+        // After the look at the entry, as in `take`.
+        if !self.members.is_current(&self.directory) {
+            return false;
+        }
+        let current = &self.current;
+        let Some(said) = entry.read(current.place_of_key, current.key) else {
+            return false;
+        };
+        let mut done = current.sends.done();
+        // SAFETY: the requests are those of `current`.
+        let finished = unsafe { current.sends.places().finish(said.block, &mut done) };
+        let Some(wr_id) = finished else {
+            return false;
+        };
+        current.sends.commit(done);
+        *wc = Wc {
+            wr_id,
+            opcode: said.completion,
+            qp_num: current.number,
+            ..Wc::default()
+        };
+        self.cursor.advance(&self.ring);
+        true
+    }
+
+    /// The same for as many as there are in a row, up to the end of the memory.
+    #[inline(never)]
+    fn take_sends(&mut self, entries: &mut [Completion]) -> usize {
+        // All that the loop needs is in local variables: the compiler cannot know that what it writes
+        // into `entries` leaves the queue as it is.
+        let version = self.directory.version();
+        let seen = self.members.version();
+        let current = &self.current;
+        let (key, place_of_key, places) =
+            (current.key, current.place_of_key, current.sends.places());
+        let mut plain = Wc {
+            qp_num: current.number,
+            ..Wc::default()
+        };
+        let mut done = current.sends.done();
+        let mut taken = 0;
+        for (wc, place) in entries.iter_mut().zip(self.cursor.places()) {
+            // SAFETY: the ring is there.
+            let Some(entry) = (unsafe { place.send() }) else {
+                break;
+            };
+            // After the look at the entry, as in `take`. Acquire: see `Members::is_current`.
+            if version.load(Ordering::Acquire) != seen {
+                break;
+            }
+            let Some(said) = entry.read(place_of_key, key) else {
+                break;
+            };
+            // SAFETY: the requests are those of `current`.
+            let Some(wr_id) = (unsafe { places.finish(said.block, &mut done) }) else {
+                break;
+            };
+            (plain.wr_id, plain.opcode) = (wr_id, said.completion);
+            wc.0 = plain;
+            taken += 1;
+        }
+        if taken > 0 {
+            current.sends.commit(done);
+            self.cursor.skip(&self.ring, taken as u32);
+        }
+        taken
     }
 
     /// Takes the next completion, if there is one.
     #[inline(always)]
     fn take(&mut self, wc: &mut Wc) -> bool {
         loop {
-            let entry = self.ring.get(self.next);
+            let entry = self.ring.get(self.cursor.counter);
             // After the look at the entry: the queue pair of a completion was added before it came.
             if !self.members.is_current(&self.directory) {
                 self.catch_up();
                 continue;
             }
             let Some(entry) = entry else { return false };
-            self.next = self.next.wrapping_add(1);
+            self.cursor.advance(&self.ring);
             if self.translate(entry, wc) {
                 return true;
             }
@@ -149,11 +259,11 @@ impl CompletionQueue {
             return cqe::is_unknown(entry, wc);
         };
         let key = self.directory.key_of(entry);
-        let is_current = matches!(&self.current, Some(pair) if pair.key == key);
+        let is_current = matches!(&self.current.pair, Some(pair) if pair.key == key);
         if !is_current {
             self.look_up(key);
         }
-        match (&self.current, side) {
+        match (&self.current.pair, side) {
             (Some(pair), Side::Requester) => cqe::requester(entry, pair, &mut self.regions, wc),
             (Some(pair), Side::Responder) => cqe::responder(entry, pair, &mut self.regions, wc),
             (Some(pair), Side::FailedRequester | Side::FailedResponder) => {
@@ -166,7 +276,7 @@ impl CompletionQueue {
 
     #[cold]
     fn look_up(&mut self, key: u32) {
-        self.current = self.members.find(key).cloned();
+        self.current = Current::new(&self.directory, self.members.find(key));
     }
 
     /// Takes the list of queue pairs as it is now, and takes out what those left that went.
@@ -179,38 +289,15 @@ impl CompletionQueue {
     /// The same, with the directory held to the end: who adds to what is to be taken out reads the
     /// entries that are moved here.
     pub(crate) fn catch_up_with(&mut self, held: &mut Held<'_>) {
-        let gone = self.members.catch_up(&self.directory, held);
-        self.current = None;
-        let before = self.next;
-        for gone in &gone {
-            self.take_out(gone);
+        let mut next = self.cursor.counter;
+        for gone in self.members.catch_up(&self.directory, held) {
+            next = take_out(&self.ring, &self.directory, next, &gone);
         }
-        if self.next != before {
+        self.current = Current::new(&self.directory, None);
+        if next != self.cursor.counter {
+            self.cursor = Cursor::new(&self.ring, next);
             self.give_back();
         }
-    }
-
-    /// Takes out completions from the end on backwards: what stays moves up behind them.
-    fn take_out(&mut self, gone: &Gone) {
-        let mut taken = 0;
-        let mut counter = self.ring.end(self.next);
-        let end = gone.end_from(self.next);
-        while counter != self.next {
-            counter = counter.wrapping_sub(1);
-            let Some(entry) = self.ring.get(counter) else {
-                continue;
-            };
-            let is_before_end = end.wrapping_sub(counter) as i32 > 0;
-            if is_before_end && self.directory.key_of(entry) == gone.key() {
-                cqe::forget(entry, gone.shared());
-                taken += 1;
-            } else if taken > 0 {
-                // SAFETY: both entries are the program's, and this is the only thread that reads
-                // them: others do under the directory's lock, which is held here.
-                unsafe { self.ring.copy_within(counter, counter.wrapping_add(taken)) };
-            }
-        }
-        self.next = self.next.wrapping_add(taken);
     }
 
     /// Asks for an event at the next completion, or at the next that is solicited or has failed.
@@ -221,7 +308,7 @@ impl CompletionQueue {
         };
         // The device takes a number that it has seen for one that it has answered.
         let serial = self.events.load(Ordering::Relaxed) & 3;
-        let word = serial << 28 | command | self.next & 0x00ff_ffff;
+        let word = serial << 28 | command | self.cursor.counter & 0x00ff_ffff;
         self.directory.record().set(CQ_ARM_DB, word);
         self.arm.arm(u64::from(word) << 32 | u64::from(self.number));
     }
@@ -232,10 +319,10 @@ impl CompletionQueue {
     /// The directory has been held since before: a queue pair that went meanwhile would look for its
     /// completions in the memory that the device has left.
     pub(super) fn move_to(&mut self, ring: Arc<CqRing>, mut held: Held<'_>) -> bool {
-        let mut from = self.next;
-        let mut to = from.wrapping_add(1);
+        let begin = self.cursor.counter;
+        let mut from = begin;
         let found = loop {
-            let is_lap = from.wrapping_sub(self.next) >= self.ring.count();
+            let is_lap = from.wrapping_sub(begin) >= self.ring.count();
             let Some(entry) = self.ring.get(from).filter(|_| !is_lap) else {
                 break false;
             };
@@ -244,11 +331,10 @@ impl CompletionQueue {
             }
             // SAFETY: the device goes on behind these entries in the new memory: they are as many as
             // it has left room for, one further than in the old, for the mark.
-            unsafe { ring.copy_from(&self.ring, from, to) };
+            unsafe { ring.copy_from(&self.ring, from, from.wrapping_add(1)) };
             from = from.wrapping_add(1);
-            to = to.wrapping_add(1);
         };
-        self.next = self.next.wrapping_add(1);
+        self.cursor = Cursor::new(&ring, begin.wrapping_add(1));
         held.move_to(Arc::clone(&ring));
         self.ring = ring;
         // Who looks for what a queue pair left begins where the record says: behind the mark, whose
@@ -262,4 +348,29 @@ impl CompletionQueue {
     pub(super) fn ring(&self) -> &Arc<CqRing> {
         &self.ring
     }
+}
+
+/// Takes out the completions of a queue pair that went, of those from `next` on: from their end on
+/// backwards, so that what stays moves up behind them. Returns where the queue begins then. The
+/// directory must be locked.
+fn take_out(ring: &CqRing, directory: &Directory, next: u32, gone: &Gone) -> u32 {
+    let mut taken = 0;
+    let mut counter = ring.end(next);
+    let end = gone.end_from(next);
+    while counter != next {
+        counter = counter.wrapping_sub(1);
+        let Some(entry) = ring.get(counter) else {
+            continue;
+        };
+        let is_before_end = end.wrapping_sub(counter) as i32 > 0;
+        if is_before_end && directory.key_of(entry) == gone.key() {
+            cqe::forget(entry, gone.shared());
+            taken += 1;
+        } else if taken > 0 {
+            // SAFETY: both entries are the program's. Of its threads only the one that polls reads
+            // them without the directory's lock, and that is this one.
+            unsafe { ring.copy_within(counter, counter.wrapping_add(taken)) };
+        }
+    }
+    next.wrapping_add(taken)
 }

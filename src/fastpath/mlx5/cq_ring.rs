@@ -12,6 +12,7 @@ use rdmacm_kernel_abi::mlx5::{CQE_OWNER_MASK, Cqe64, CqeOpcode};
 
 use super::doorbell;
 use super::queue_memory::{QueueMemory, pages};
+use super::send_entry::SendEntry;
 use crate::error::Result;
 use crate::sys::Kernel;
 
@@ -32,6 +33,113 @@ pub(super) struct Entry {
     pub(super) op_own: u8,
     /// Whether there is a first half, of 64 bytes as well.
     is_wide: bool,
+}
+
+/// The place of an entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    at: NonNull<Cqe64>,
+    owner: u8,
+}
+
+impl Place {
+    /// As [`Cursor::send`].
+    ///
+    /// # Safety
+    ///
+    /// The ring must be there for as long as the result.
+    #[inline(always)]
+    pub(super) unsafe fn send(self) -> Option<SendEntry> {
+        // SAFETY: by the caller.
+        unsafe { SendEntry::of(self.at, self.owner) }
+    }
+}
+
+/// The place of the next entry, worked out in advance.
+#[derive(Debug)]
+pub(super) struct Cursor {
+    pub(super) counter: u32,
+    at: NonNull<Cqe64>,
+    /// Entries from here to the end of the memory.
+    left: u32,
+    stride: u32,
+    /// The owner that entries have here which are the program's.
+    owner: u8,
+}
+
+// SAFETY: an address in the memory of a ring, which the completion queue keeps beside it.
+unsafe impl Send for Cursor {}
+// SAFETY: as above.
+unsafe impl Sync for Cursor {}
+
+impl Cursor {
+    pub(super) fn new(ring: &CqRing, counter: u32) -> Self {
+        Self {
+            counter,
+            at: ring.cqe(counter),
+            left: ring.count() - ring.memory.index(counter) as u32,
+            stride: ring.bytes_per_entry(),
+            owner: u8::from(counter & ring.count() != 0),
+        }
+    }
+
+    /// Whether the next entry is the device's still.
+    ///
+    /// # Safety
+    ///
+    /// The ring must be there.
+    #[inline(always)]
+    pub(super) unsafe fn is_at_end(&self) -> bool {
+        // SAFETY: by the caller; the owner is accessed as an atomic.
+        let op_own = unsafe { AtomicU8::from_ptr(&raw mut (*self.at.as_ptr()).op_own) };
+        let op_own = op_own.load(Ordering::Relaxed);
+        op_own >= NEVER_WRITTEN || (op_own ^ self.owner) & CQE_OWNER_MASK != 0
+    }
+
+    /// The next entry, if it is the program's and of a send.
+    ///
+    /// # Safety
+    ///
+    /// The ring must be there for as long as the result.
+    #[inline(always)]
+    pub(super) unsafe fn send(&self) -> Option<SendEntry> {
+        // SAFETY: by the caller.
+        unsafe { SendEntry::of(self.at, self.owner) }
+    }
+
+    /// The places from here to the end of the memory.
+    #[inline(always)]
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> + use<> {
+        let (first, owner, stride) = (self.at, self.owner, self.stride as usize);
+        (0..self.left as usize).map(move |number| Place {
+            // SAFETY: there are so many entries.
+            at: unsafe { first.byte_add(number * stride) },
+            owner,
+        })
+    }
+
+    /// Goes on so many entries, at most to the end of the memory.
+    #[inline(always)]
+    pub(super) fn skip(&mut self, ring: &CqRing, count: u32) {
+        self.counter = self.counter.wrapping_add(count);
+        self.left -= count;
+        if self.left == 0 {
+            return self.begin_lap(ring);
+        }
+        // SAFETY: there is one more entry.
+        self.at = unsafe { self.at.byte_add(count as usize * self.stride as usize) };
+    }
+
+    /// Goes on to the next entry.
+    #[inline(always)]
+    pub(super) fn advance(&mut self, ring: &CqRing) {
+        self.skip(ring, 1);
+    }
+
+    #[cold]
+    fn begin_lap(&mut self, ring: &CqRing) {
+        *self = Self::new(ring, self.counter);
+    }
 }
 
 impl CqRing {

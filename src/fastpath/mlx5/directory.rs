@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::cq_ring::{CqRing, Entry};
 use super::posted::{Incoming, QueuePair, SharedReceives};
 use super::record::Record;
-use rdmacm_kernel_abi::mlx5::CQ_SET_CI;
+use rdmacm_kernel_abi::mlx5::{CQ_SET_CI, Cqe64};
 
 /// What makers of queue pairs and the poller share.
 #[derive(Debug)]
@@ -71,8 +71,22 @@ impl Directory {
         }
     }
 
+    /// Counts changes.
+    #[inline(always)]
+    pub(super) fn version(&self) -> &AtomicU32 {
+        &self.version
+    }
+
     pub(super) fn record(&self) -> &Record {
         &self.record
+    }
+
+    /// Where in a completion the word is that names its queue pair.
+    pub(super) fn place_of_key(&self) -> usize {
+        match self.has_user_index {
+            true => std::mem::offset_of!(Cqe64, srqn_uidx),
+            false => std::mem::offset_of!(Cqe64, sop_drop_qpn),
+        }
     }
 
     /// What a completion names its queue pair by.
@@ -158,6 +172,12 @@ impl Directory {
 }
 
 impl Members {
+    /// Which state of the directory the list is.
+    #[inline(always)]
+    pub(super) fn version(&self) -> u32 {
+        self.version
+    }
+
     /// Whether the list is as the directory has it.
     #[inline(always)]
     pub(super) fn is_current(&self, directory: &Directory) -> bool {

@@ -247,7 +247,7 @@ impl World {
         };
         let directory = |cq: usize| Some(Arc::clone(self.cqs[cq].queue.directory()));
         let (from, to) = (directory(send_cq), directory(recv_cq));
-        let places = places(KEYS[key], Some(sends), from, incoming, to);
+        let places = places((KEYS[key], 0x42), Some(sends), from, incoming, to);
         for (directory, pair) in &places {
             directory.add(pair);
         }
@@ -410,6 +410,7 @@ impl World {
     fn send(&mut self, pair: usize, input: &mut Input<'_>) {
         let shape = input.byte();
         let mut pushed = Vec::new();
+        self.pairs[pair].send.begin();
         for _ in 0..shape & 3 {
             let wr_id = self.new_id();
             let segments = self.segments(input);

@@ -26,6 +26,7 @@ mod recv_queue;
 mod register;
 mod registers;
 mod scatter;
+mod send_entry;
 mod send_queue;
 mod setup;
 mod shared_recv_queue;

@@ -6,6 +6,7 @@
 //! only after all that was stored before, and its completion is seen only after that. So the values
 //! need no order of their own.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -30,7 +31,7 @@ pub(super) struct Sends {
 }
 
 #[derive(Debug)]
-struct SendSlot {
+pub(super) struct SendSlot {
     wr_id: AtomicU64,
     number: AtomicU64,
     /// The opcode of the completion where the device's does not tell it.
@@ -45,7 +46,14 @@ pub(super) const FIRST: u64 = 1 << 16;
 const NONE: u64 = 0;
 
 impl SendSlot {
-    fn unused() -> Self {
+    /// Notes a request whose opcode the device tells.
+    #[inline(always)]
+    pub(super) fn note(&self, number: u64, wr_id: u64) {
+        self.wr_id.store(wr_id, Ordering::Relaxed);
+        self.number.store(number, Ordering::Relaxed);
+    }
+
+    const fn unused() -> Self {
         Self {
             wr_id: AtomicU64::new(0),
             number: AtomicU64::new(NONE),
@@ -73,13 +81,17 @@ impl Sends {
         }
     }
 
+    /// The first slot, of as many as there are blocks.
+    pub(super) fn slots(&self) -> NonNull<SendSlot> {
+        NonNull::from(&self.slots[..]).cast()
+    }
+
     /// Notes a request that begins at a block.
     #[inline(always)]
     pub(super) fn note(&self, block: u32, number: u64, wr_id: u64, opcode: u32) {
         let slot = self.slot(block);
-        slot.wr_id.store(wr_id, Ordering::Relaxed);
         slot.opcode.store(opcode, Ordering::Relaxed);
-        slot.number.store(number, Ordering::Relaxed);
+        slot.note(number, wr_id);
     }
 
     /// The request under way that begins at a block. Its place is not used again before
@@ -139,6 +151,91 @@ impl Sends {
     fn reset(&self) {
         self.forget();
         self.resets.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// The slots of a send queue for finishing many requests of it: of nobody's, until there is one.
+#[derive(Debug)]
+pub(super) struct Finisher {
+    places: Places,
+    done: NonNull<AtomicU64>,
+    /// Keeps both valid.
+    _sends: Option<Arc<Sends>>,
+}
+
+/// Where the slots are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Places {
+    slots: NonNull<SendSlot>,
+    mask: u32,
+}
+
+// SAFETY: addresses of atomics in an object that is `Sync` and kept alive, or static.
+unsafe impl Send for Finisher {}
+// SAFETY: as above.
+unsafe impl Sync for Finisher {}
+
+static NO_SLOT: SendSlot = SendSlot::unused();
+static NOTHING_DONE: AtomicU64 = AtomicU64::new(FIRST);
+
+impl Finisher {
+    /// Of a send queue; without one it finishes nothing.
+    pub(super) fn of(sends: Option<&Arc<Sends>>) -> Self {
+        let (slots, done) = match sends {
+            Some(sends) => (&sends.slots[..], &sends.done),
+            None => (std::slice::from_ref(&NO_SLOT), &NOTHING_DONE),
+        };
+        Self {
+            places: Places {
+                slots: NonNull::from(slots).cast(),
+                mask: slots.len() as u32 - 1,
+            },
+            done: NonNull::from(done),
+            _sends: sends.cloned(),
+        }
+    }
+
+    /// To be used while the finisher is there.
+    #[inline(always)]
+    pub(super) fn places(&self) -> Places {
+        self.places
+    }
+
+    /// The number behind the last request that is done.
+    #[inline(always)]
+    pub(super) fn done(&self) -> u64 {
+        // SAFETY: see the fields.
+        unsafe { self.done.as_ref() }.load(Ordering::Relaxed)
+    }
+
+    /// As [`Sends::finish`], for all requests before a number.
+    #[inline(always)]
+    pub(super) fn commit(&self, done: u64) {
+        // SAFETY: see the fields. Release: what was read of the requests was read before their places
+        // are used again.
+        unsafe { self.done.as_ref() }.store(done, Ordering::Release);
+    }
+}
+
+impl Places {
+    /// As [`Sends::find`], for requests whose opcode the device tells: the program's number. What is
+    /// `done` is to be given to [`Finisher::commit`].
+    ///
+    /// # Safety
+    ///
+    /// The finisher must be there.
+    #[inline(always)]
+    pub(super) unsafe fn finish(self, block: u32, done: &mut u64) -> Option<u64> {
+        let index = (block & self.mask) as usize;
+        // SAFETY: by the caller; there are as many slots as a power of two, of which the mask is one
+        // less.
+        let slot = unsafe { self.slots.add(index).as_ref() };
+        let number = slot.number.load(Ordering::Relaxed);
+        if number < *done {
+            return None;
+        }
+        *done = number + 1;
+        Some(slot.wr_id.load(Ordering::Relaxed))
     }
 }
 
@@ -295,6 +392,8 @@ pub(super) enum Incoming {
 pub(super) struct QueuePair {
     /// What completions name it by.
     pub(super) key: u32,
+    /// The device's number.
+    pub(super) number: u32,
     pub(super) sends: Option<Arc<Sends>>,
     pub(super) incoming: Incoming,
 }

@@ -49,10 +49,42 @@ impl RecvQueue {
         self.pushed.saturating_sub(done) as u32
     }
 
+    /// Posts a receive; the device sees it at once. Of one segment, with room for it, that takes few
+    /// steps.
+    #[inline(never)]
+    pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+        let has_room = self.pushed < self.done + u64::from(self.size.depth);
+        match segments {
+            [segment] if has_room && !segment.is_empty() && !self.was_reset() => {
+                let to = self
+                    .receives
+                    .memory
+                    .at(self.pushed as u32)
+                    .cast::<DataSeg>();
+                // SAFETY: the element has room for a segment, and for another where it takes more, and
+                // is nobody's: its receive is done.
+                unsafe {
+                    to.write(data(segment, segment.length));
+                    if self.size.max_segments > 1 {
+                        to.add(1).write(END);
+                    }
+                }
+                self.receives.note(self.pushed, wr_id);
+                self.pushed += 1;
+            }
+            _ => self.push(wr_id, segments)?,
+        }
+        self.publish();
+        Ok(())
+    }
+
+    fn was_reset(&self) -> bool {
+        self.receives.resets() != self.resets
+    }
+
     /// Writes a receive into the queue, without telling the device.
-    #[inline]
     pub(crate) fn push(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
-        if self.receives.resets() != self.resets {
+        if self.was_reset() {
             self.restart();
         }
         let depth = u64::from(self.size.depth);

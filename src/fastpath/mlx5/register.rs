@@ -102,6 +102,11 @@ impl Register {
         self.first.as_ptr() as usize % UAR_SIZE
     }
 
+    /// Whether several queue pairs ring it.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
     /// Bytes of the longest request that can be stored instead of a doorbell; 0 for none.
     #[inline(always)]
     pub(super) fn half(&self) -> u32 {
@@ -133,6 +138,28 @@ impl Register {
             unsafe { doorbell::store_block(place.add(number as usize * 8), block(number)) };
         }
         self.end(guard);
+    }
+
+    /// The same for a register that only one queue pair rings.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Register::store`]; there must be a block, and the register must not be shared.
+    #[inline(always)]
+    pub(super) unsafe fn store_alone(&self, blocks: u32, block: impl Fn(u32) -> NonNull<u64>) {
+        debug_assert!(blocks * 64 <= self.half && !self.is_shared());
+        doorbell::flush();
+        let turn = self.turn.load(Ordering::Relaxed);
+        // SAFETY: the turn is 0 or one half: both are in the register.
+        let place = unsafe { self.first.byte_add(turn as usize) };
+        // SAFETY: by the caller; the half has room for the blocks, and is 64-aligned.
+        unsafe { doorbell::store_block(place, block(0)) };
+        for number in 1..blocks {
+            // SAFETY: as above.
+            unsafe { doorbell::store_block(place.add(number as usize * 8), block(number)) };
+        }
+        doorbell::flush();
+        self.turn.store(turn ^ self.half, Ordering::Relaxed);
     }
 
     /// The doorbell record is on its way before the register is touched.

@@ -381,7 +381,7 @@ impl QpSetup {
         };
         let key = self.user_index.key(made.number);
         let places = places(
-            key,
+            (key, made.number & 0x00ff_ffff),
             sends,
             self.send_directory,
             incoming,
@@ -405,10 +405,10 @@ impl QpSetup {
     }
 }
 
-/// What a queue pair completes in which queue: all of it in one, or requests in one and receives in
+/// What a queue pair, given its key and its number, completes in which queue: all of it in one, or requests in one and receives in
 /// another. A queue knows nothing of what completes elsewhere.
 pub(super) fn places(
-    key: u32,
+    (key, number): (u32, u32),
     sends: Option<Arc<Sends>>,
     send_directory: Option<Arc<Directory>>,
     incoming: Incoming,
@@ -417,6 +417,7 @@ pub(super) fn places(
     let place = |directory, sends, incoming| {
         let pair = QueuePair {
             key,
+            number,
             sends,
             incoming,
         };

@@ -84,13 +84,98 @@ pub(super) fn flags(flags: SendFlags, signal_all: bool, wait_for_key: bool) -> C
     bits
 }
 
+/// Whether a request is one of those that are posted most, and within the limits of the queue: to send,
+/// to write or to read, one segment or inline.
+#[inline(always)]
+pub(super) fn is_usual(request: &Request<'_>, max_segments: u32, max_inline: u32) -> bool {
+    let is_usual = matches!(
+        request.operation,
+        Operation::Send
+            | Operation::SendImmediate(_)
+            | Operation::SendInvalidate(_)
+            | Operation::Write(_)
+            | Operation::WriteImmediate(..)
+            | Operation::Read(_)
+    );
+    is_usual
+        && match request.payload {
+            Payload::Segments([segment]) => !segment.is_empty() && max_segments > 0,
+            Payload::Inline(bytes) => !bytes.is_empty() && bytes.len() <= max_inline as usize,
+            _ => false,
+        }
+}
+
+/// Writes such a request from `first` on and returns its length in units of 16 bytes. Of one segment
+/// that is known when the program is compiled.
+///
+/// # Safety
+///
+/// As for [`write`].
+#[inline(always)]
+pub(super) unsafe fn write_usual(
+    first: NonNull<u8>,
+    head: &Head,
+    flags: CtrlFlags,
+    place: u16,
+    qp_num: u32,
+    request: &Request<'_>,
+) -> u32 {
+    let mut to = Writer(first);
+    let mut length = size_of::<CtrlSeg>() as u32 / SEGMENT;
+    // SAFETY: by the caller there is room for all of the request.
+    unsafe {
+        to.skip::<CtrlSeg>();
+        if let Operation::Write(at) | Operation::WriteImmediate(at, _) | Operation::Read(at) =
+            request.operation
+        {
+            to.put(remote(at));
+            length += size_of::<RaddrSeg>() as u32 / SEGMENT;
+        }
+        match request.payload {
+            Payload::Segments([segment]) => {
+                to.put(data(segment, segment.length));
+                length += 1;
+            }
+            Payload::Inline(bytes) => length += to.inline_usual(bytes),
+            _ => {}
+        }
+        write_control(first, head, flags, place, qp_num, length);
+    }
+    length
+}
+
+/// Writes the beginning of a request of so many units of 16 bytes.
+///
+/// # Safety
+///
+/// There must be room.
+#[inline(always)]
+unsafe fn write_control(
+    first: NonNull<u8>,
+    head: &Head,
+    flags: CtrlFlags,
+    place: u16,
+    qp_num: u32,
+    length: u32,
+) {
+    let control = CtrlSeg {
+        opmod_idx_opcode: (u32::from(place) << 8 | u32::from(head.opcode.0)).into(),
+        qpn_ds: (qp_num << 8 | length).into(),
+        signature: 0,
+        dci_stream_channel_id: 0.into(),
+        fm_ce_se: flags.bits(),
+        imm: head.word.into(),
+    };
+    // SAFETY: by the caller; requests begin at multiples of 64.
+    unsafe { first.cast().write(control.to_words()) };
+}
+
 /// Writes a request from `first` on and returns its length in units of 16 bytes.
 ///
 /// # Safety
 ///
 /// `first` must be valid for writes of the longest request of the queue, 8-aligned, and the request
 /// be within the limits of the queue.
-#[inline(always)]
 pub(super) unsafe fn write(
     first: NonNull<u8>,
     head: &Head,
@@ -108,7 +193,7 @@ pub(super) unsafe fn write(
                 to.put(remote(at));
             }
             Operation::Send | Operation::SendImmediate(_) | Operation::SendInvalidate(_) => {}
-            ref other => write_rare(&mut to, other, qp_num),
+            other => write_rare(&mut to, other, qp_num),
         }
         let is_atomic = matches!(
             request.operation,
@@ -116,15 +201,7 @@ pub(super) unsafe fn write(
         );
         to.payload(&request.payload, is_atomic);
         let length = (to.0.as_ptr() as usize - first.as_ptr() as usize) as u32 / SEGMENT;
-        let control = CtrlSeg {
-            opmod_idx_opcode: (u32::from(place) << 8 | u32::from(head.opcode.0)).into(),
-            qpn_ds: (qp_num << 8 | length).into(),
-            signature: 0,
-            dci_stream_channel_id: 0.into(),
-            fm_ce_se: flags.bits(),
-            imm: head.word.into(),
-        };
-        first.cast::<CtrlSeg>().write(control);
+        write_control(first, head, flags, place, qp_num, length);
         length
     }
 }
@@ -134,11 +211,10 @@ pub(super) unsafe fn write(
 /// # Safety
 ///
 /// There must be room.
-#[inline(never)]
-unsafe fn write_rare(to: &mut Writer, operation: &Operation<'_>, qp_num: u32) {
+unsafe fn write_rare(to: &mut Writer, operation: Operation<'_>, qp_num: u32) {
     // SAFETY: by the caller.
     unsafe {
-        match *operation {
+        match operation {
             Operation::CompareSwap { at, compare, swap } => {
                 to.put(remote(at));
                 to.put(AtomicSeg {
@@ -180,6 +256,7 @@ fn remote(at: RemoteAddress) -> RaddrSeg {
 }
 
 /// Where the next segment goes.
+#[derive(Clone, Copy)]
 pub(super) struct Writer(NonNull<u8>);
 
 impl Writer {
@@ -207,16 +284,13 @@ impl Writer {
     /// # Safety
     ///
     /// There must be room.
-    #[inline(always)]
     unsafe fn payload(&mut self, payload: &Payload<'_>, is_atomic: bool) {
         // SAFETY: by the caller.
         unsafe {
             match *payload {
-                Payload::Segments([segment]) if !segment.is_empty() && !is_atomic => {
-                    self.put(data(segment, segment.length));
-                }
                 Payload::Segments(segments) => self.segments(segments, is_atomic),
-                Payload::Inline(bytes) => self.inline(bytes),
+                Payload::Inline([]) => {}
+                Payload::Inline(bytes) => drop(self.inline_usual(bytes)),
                 // Refused before.
                 Payload::Value(_) | Payload::Remote(_) => {}
             }
@@ -228,7 +302,6 @@ impl Writer {
     /// # Safety
     ///
     /// There must be room.
-    #[inline(never)]
     unsafe fn segments(&mut self, segments: &[Segment], is_atomic: bool) {
         for segment in segments.iter().filter(|segment| !segment.is_empty()) {
             let length = if is_atomic { 8 } else { segment.length };
@@ -237,27 +310,66 @@ impl Writer {
         }
     }
 
+    /// Writes bytes, at least one, and returns what they take in units of 16 bytes.
+    ///
     /// # Safety
     ///
     /// There must be room.
     #[inline(always)]
-    unsafe fn inline(&mut self, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
+    unsafe fn inline_usual(&mut self, bytes: &[u8]) -> u32 {
         let head = InlDataSeg {
             byte_count: (bytes.len() as u32 | INLINE_SEG).into(),
         };
-        let total = (size_of::<InlDataSeg>() + bytes.len()).next_multiple_of(SEGMENT as usize);
+        let length = (size_of::<InlDataSeg>() + bytes.len()).div_ceil(SEGMENT as usize);
         // SAFETY: by the caller there is room for the bytes and for what rounds them up; they are
         // the program's, and not in the queue.
         unsafe {
             self.0.cast::<InlDataSeg>().write(head);
             let to = self.0.add(size_of::<InlDataSeg>());
-            to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len());
-            self.0 = self.0.add(total);
+            copy_bytes(to, bytes);
+            self.0 = self.0.add(length * SEGMENT as usize);
         }
+        length as u32
     }
+}
+
+/// Copies bytes: 16 at a time, the last ones a second time where they are fewer. For messages of tens of
+/// bytes that is less than to find out what to call.
+///
+/// # Safety
+///
+/// `to` must be valid for writes of so many bytes, which must not be among `bytes`.
+#[inline(always)]
+unsafe fn copy_bytes(to: NonNull<u8>, bytes: &[u8]) {
+    type Piece = [u8; 16];
+    const PIECE: usize = size_of::<Piece>();
+    let (from, length) = (bytes.as_ptr(), bytes.len());
+    if length < PIECE {
+        // SAFETY: by the caller.
+        return unsafe { copy_few(to, bytes) };
+    }
+    let mut at = 0;
+    // SAFETY: by the caller; each piece lies within the bytes.
+    unsafe {
+        while at + PIECE < length {
+            let piece = from.add(at).cast::<Piece>().read_unaligned();
+            to.add(at).cast::<Piece>().write_unaligned(piece);
+            at += PIECE;
+        }
+        let piece = from.add(length - PIECE).cast::<Piece>().read_unaligned();
+        to.add(length - PIECE)
+            .cast::<Piece>()
+            .write_unaligned(piece);
+    }
+}
+
+/// # Safety
+///
+/// As for [`copy_bytes`].
+#[inline(never)]
+unsafe fn copy_few(to: NonNull<u8>, bytes: &[u8]) {
+    // SAFETY: by the caller.
+    unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
 }
 
 /// A piece of memory.

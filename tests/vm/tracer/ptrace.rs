@@ -45,6 +45,12 @@ pub fn follow_all(tid: i32) -> io::Result<()> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, options as usize)
 }
 
+/// Stops the tracee alone at its system calls; its threads and children go their own ways.
+pub fn follow_alone(tid: i32) -> io::Result<()> {
+    let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL;
+    request(libc::PTRACE_SETOPTIONS, tid, 0, options as usize)
+}
+
 /// Keeps this thread, and the processes that it starts, on the processor it is on. Each request to
 /// a tracee on another one would wait until that one has come to rest.
 pub fn stay_on_this_processor() {

@@ -30,7 +30,7 @@ pub fn count(mut command: Command) -> io::Result<BTreeMap<String, Steps>> {
     let tid = command.spawn()?.id() as i32;
     let mut counts = BTreeMap::new();
     expect_trap(ptrace::wait()?)?;
-    ptrace::follow_all(tid)?;
+    ptrace::follow_alone(tid)?;
     while let Some(name) = next_mark(tid)? {
         counts.insert(name, steps_to_next_mark(tid)?);
     }

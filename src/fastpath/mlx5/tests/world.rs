@@ -274,6 +274,7 @@ impl World {
                 true => word(&qp["uidx"]),
                 false => number,
             },
+            number,
             sends,
             incoming: match (receives, shared) {
                 (Some(receives), _) => Incoming::Own(receives),
