@@ -41,7 +41,8 @@ pub enum MwType {
 /// In C they have to go first, or destroying the queue pair blocks for a minute and fails.
 ///
 /// The window keeps the regions of its last two binds: a [`Buffer`](crate::Buffer) or [`Mr`] that is
-/// dropped meanwhile stays registered until the window goes, or is bound to others.
+/// dropped meanwhile stays registered until the window goes, or is bound to others. A bind must have
+/// completed before the next but one is posted, else its region may be gone when the device comes to it.
 ///
 /// ```no_run
 /// # fn example(pd: &rdmacm::Pd, send: &mut rdmacm::SendHalf) -> rdmacm::Result<()> {

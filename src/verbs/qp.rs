@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::{Cq, Pd, QpAttr, QpCapabilities, QpModify, QpState, RecvHalf, SendHalf, Srq, Xrcd};
 use crate::device::{Context, Gid, KernelObject, ObjectKind, QpToken};
 use crate::error::{Error, Result};
-use crate::fastpath::{Provider, QpMade, QpQueues, QpSetup, QpType, RecvQueue, SendQueue};
+use crate::fastpath::{QpMade, QpQueues, QpSetup, QpType, RecvQueue, SendQueue};
 use crate::qp_table::QpEntry;
 use crate::sys::{Attr, Value};
 
@@ -53,10 +53,8 @@ impl Qp {
         attr.check(qp_type, context)?;
 
         let handles = Handles::of(attr, qp_type);
-        let mut answer = Answer::new(QpSetup::new(
-            context,
-            attr.wish(qp_type, Provider::of(context)?),
-        )?);
+        let wish = attr.wish(qp_type, context)?;
+        let mut answer = Answer::new(QpSetup::new(context, wish)?);
         let token = QpToken::new();
         pd.with_handle(operation, |pd| {
             create(context, pd, &handles, attr, token, &mut answer)

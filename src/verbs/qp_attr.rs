@@ -3,7 +3,7 @@
 use rdmacm_kernel_abi::uverbs::ioctl::QpCap;
 
 use super::{Cq, Pd, Srq, Xrcd};
-use crate::device::Context;
+use crate::device::{Context, DeviceAttr};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Provider, QpFlags, QpType, QpWish};
 
@@ -229,12 +229,12 @@ impl<'a> QpAttr<'a> {
     }
 
     /// What a driver that makes the queues itself has to know.
-    pub(super) fn wish(&self, qp_type: QpType, provider: Provider) -> QpWish<'_> {
-        let sizes = match provider.is_told_all_sizes() {
-            true => self.cap,
+    pub(super) fn wish(&self, qp_type: QpType, context: &Context) -> Result<QpWish<'_>> {
+        let sizes = match Provider::of(context)?.is_told_all_sizes() {
+            true => self.sizes_within(context.attr()?),
             false => self.sizes(qp_type),
         };
-        QpWish {
+        Ok(QpWish {
             qp_type,
             cap: QpCap {
                 max_send_wr: sizes.max_send_wr,
@@ -247,7 +247,17 @@ impl<'a> QpAttr<'a> {
             recv_cq: self.completions_of_receives(qp_type).map(|cq| &cq.queue),
             srq: self.srq.map(Srq::queue),
             signal_all: self.signal_all,
+        })
+    }
+
+    /// The sizes as they were asked for. The kernel takes no notice of those of a receive queue that
+    /// is not made, but refuses one that is beyond the device's limit.
+    fn sizes_within(&self, device: &DeviceAttr) -> QpCapabilities {
+        let mut cap = self.cap;
+        if self.srq.is_some() {
+            cap.max_recv_wr = cap.max_recv_wr.min(device.max_qp_wr());
         }
+        cap
     }
 
     /// Refuses what the device would refuse without a reason.

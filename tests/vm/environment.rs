@@ -62,6 +62,14 @@ pub fn addr6() -> IpAddr {
     address(ADDR6)
 }
 
+/// The addresses under test: an IPv6 one where there is one.
+pub fn addresses() -> Vec<IpAddr> {
+    match are_set(&[ADDR6]) {
+        true => vec![addr(), addr6()],
+        false => vec![addr()],
+    }
+}
+
 /// An address of this machine that no RDMA device has.
 pub fn plain_addr() -> IpAddr {
     address(PLAIN_ADDR)

@@ -38,6 +38,8 @@ pub struct Test {
     name: String,
     run: fn() -> TestResult,
     timeout: Duration,
+    /// Why it is not run.
+    left_out: Option<&'static str>,
 }
 
 impl Test {
@@ -48,6 +50,7 @@ impl Test {
             name,
             run,
             timeout: DEFAULT_TIMEOUT,
+            left_out: None,
         }
     }
 
@@ -59,6 +62,12 @@ impl Test {
     /// Gives the test more or less time than [`DEFAULT_TIMEOUT`].
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Has the test reported as skipped, for this reason.
+    pub fn left_out(mut self, reason: &'static str) -> Self {
+        self.left_out = Some(reason);
         self
     }
 }
@@ -103,6 +112,9 @@ fn trial(test: Test) -> Trial {
 
 /// Runs one test. Its own failure comes first in the message, then what it left behind.
 fn run_guarded(test: &Test) -> Result<Completion, Failed> {
+    if let Some(reason) = test.left_out {
+        return Ok(Completion::ignored_with(reason));
+    }
     let _watchdog = watchdog::watch(&test.name, test.timeout);
     let before = Usage::now()?;
     let outcome = catch_unwind(AssertUnwindSafe(test.run));

@@ -20,6 +20,7 @@ mod ibacm;
 mod instructions;
 mod interop;
 mod loopback;
+mod mlx5;
 mod multicast;
 mod pair;
 mod peers;
@@ -44,6 +45,7 @@ use std::process::ExitCode;
 
 use harness::Test;
 use libtest_mimic::Arguments;
+use rdmacm::Driver;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
@@ -51,9 +53,10 @@ fn main() -> ExitCode {
         Some(program) => program(&args[2..]),
         None => {
             let can_run = environment::is_guest();
-            let tests = match can_run && siw::is_under_test() {
-                true => siw::choose(tests()),
-                false => tests(),
+            let tests = match can_run.then(|| environment::context().device().driver()) {
+                Some(Driver::Siw) => siw::choose(tests()),
+                Some(Driver::Mlx5) => mlx5::choose(tests()),
+                _ => tests(),
             };
             harness::run(Arguments::from_args(), tests, can_run)
         }

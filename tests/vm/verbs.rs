@@ -20,7 +20,8 @@ mod windows;
 use std::net::IpAddr;
 
 use rdmacm::{
-    Access, Completion, Context, Cq, Path, Pd, Qp, QpAttr, QpModify, QpState, QpType, Result,
+    Access, Completion, Context, Cq, Gid, LinkLayer, Path, Pd, Qp, QpAttr, QpModify, QpState,
+    QpType, Result,
 };
 
 use crate::environment;
@@ -56,20 +57,28 @@ pub fn own_path(context: &Context) -> Result<Path> {
     path_of(context, environment::addr())
 }
 
-/// The way from an own address to itself. F66: its GID, whatever index that has.
+/// The way from an own address to itself. F66: its GID, whatever index that has. On InfiniBand it is
+/// the port's LID, whatever the address.
 fn path_of(context: &Context, address: IpAddr) -> Result<Path> {
-    let gids = context.gids()?;
-    let own = gids.iter().find(|entry| entry.gid.to_ip() == address);
-    let own = own.expect("the address under test has a GID");
+    let port = context.port(1)?;
+    let (gid, index) = match port.link_layer {
+        LinkLayer::InfiniBand => (Gid([0; 16]), 0),
+        _ => {
+            let gids = context.gids()?;
+            let own = gids.iter().find(|entry| entry.gid.to_ip() == address);
+            let own = own.expect("the address under test has a GID");
+            (own.gid, own.index)
+        }
+    };
     Ok(Path {
-        gid: own.gid,
-        source_gid_index: own.index as u8,
-        port: own.port,
+        gid,
+        source_gid_index: index as u8,
+        port: 1,
         hop_limit: 64,
         traffic_class: 0,
         flow_label: 0,
         service_level: 0,
-        lid: 0,
+        lid: port.lid,
     })
 }
 

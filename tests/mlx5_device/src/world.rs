@@ -134,6 +134,9 @@ pub(crate) struct Copy {
     pub(crate) qp: u32,
 }
 
+/// What the record of a completion queue says before it is armed: no arm word.
+pub(crate) const UNARMED: u32 = u32::MAX;
+
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct Cq {
@@ -151,8 +154,8 @@ pub(crate) struct Cq {
     pub(crate) solicited: u32,
     /// Whether an event is due, and only for what is solicited.
     pub(crate) armed: Option<Armed>,
-    /// The arm word that was last acted on.
-    pub(crate) last_arm: Option<u32>,
+    /// The arm word that was last acted on, or [`UNARMED`].
+    pub(crate) last_arm: u32,
     pub(crate) events: u32,
     /// Since when it is armed with a serial whose event was read already.
     pub(crate) stale_since: Option<Instant>,

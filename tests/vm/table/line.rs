@@ -122,6 +122,8 @@ impl Line {
             Side::new(pd.clone(), qp, send_cq, recv_cq, None)
         };
         let (near, far) = (side()?, side()?);
+        // Some devices grant more.
+        let inline = near.qp.capabilities().max_inline_data;
         let path = verbs::own_path(&context)?;
         let mut line = Self {
             near,

@@ -14,6 +14,7 @@ use super::{connect, next_success, own_path, queue};
 use crate::bad_situations::second_device::SecondDevice;
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
+use crate::mlx5;
 use crate::pair::{PATIENCE, QUIET, next_completion};
 
 /// The tests of this module.
@@ -117,7 +118,7 @@ fn the_last_receive_names_its_queue_pair() -> TestResult {
     let lines = [Line::new(&pd, &srq)?, Line::new(&pd, &srq)?];
     for line in lines.iter().rev() {
         line.far.modify(&QpModify::to(QpState::Error))?;
-        if environment::kernel() < (6, 12) {
+        if !mlx5::is_under_test() && environment::kernel() < (6, 12) {
             assert_quiet(&events);
             return Ok(Outcome::Skip(
                 "rxe of this kernel does not report the last receive".into(),
@@ -130,7 +131,7 @@ fn the_last_receive_names_its_queue_pair() -> TestResult {
     Ok(Outcome::Pass)
 }
 
-/// rxe of 7.x reports it, older ones do not.
+/// mlx5 and rxe of 7.x report it, older ones do not.
 fn a_forbidden_access_names_its_queue_pair() -> TestResult {
     let context = environment::context();
     let events = context.async_events()?;
@@ -146,7 +147,7 @@ fn a_forbidden_access_names_its_queue_pair() -> TestResult {
     let refused = next_completion(&mut near_cq)?;
     let status = refused.result().expect_err("it is forbidden").status;
     assert_eq!(status, CompletionStatus::RemoteAccess);
-    if environment::kernel() < (7, 0) {
+    if !mlx5::is_under_test() && environment::kernel() < (7, 0) {
         assert_quiet(&events);
         return Ok(Outcome::Skip(
             "rxe of this kernel does not report forbidden accesses".into(),
@@ -239,13 +240,18 @@ fn await_gid_change(events: &AsyncEvents, is_so: impl Fn() -> Result<bool>) -> R
 fn a_later_stream_has_the_events_of_later_queues() -> TestResult {
     let context = environment::context();
     let pd = context.alloc_pd()?;
-    let memory = pd.alloc(8, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     drop(context.async_events()?);
     let second = context.async_events()?;
-    let third = context.async_events()?;
-    let (mut near, near_cq, _far) = pair(&pd, 1)?;
-    overflow(&mut near, &near_cq, &memory, 1)?;
-    let expected = AsyncEvent::CqError(near_cq.token());
+    let third = match context.async_events() {
+        Err(error) if mlx5::is_under_test() && error.kind() == ErrorKind::InvalidState => {
+            return Ok(Outcome::Skip("an old kernel has one stream".into()));
+        }
+        stream => stream?,
+    };
+    let mut srq = pd.create_srq(&SIZE)?;
+    let mut line = Line::new(&pd, &srq)?;
+    reach_limit(&mut line, &mut srq)?;
+    let expected = AsyncEvent::SrqLimitReached(srq.token());
     assert_eq!(second.next_event(Some(PATIENCE))?, expected);
     assert_quiet(&third);
     Ok(Outcome::Pass)

@@ -11,6 +11,7 @@ use rdmacm::{
 use super::{connect, next_success, own_path};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
+use crate::mlx5;
 use crate::pair::{PATIENCE, QUIET, assert_holds, next_completion};
 
 /// The tests of this module.
@@ -36,7 +37,10 @@ const MESSAGE: usize = size_of::<u64>();
 
 /// Two connected queue pairs whose queues are as small as their number of requests.
 struct Small {
+    /// Of the smallest of the queues. On rxe all have the same.
     depth: u32,
+    send_depth: u32,
+    recv_depth: u32,
     near: Qp,
     near_cq: Cq,
     far: Qp,
@@ -67,28 +71,28 @@ impl Small {
         let path = own_path(pd.context())?;
         connect(&near, &far, path)?;
         connect(&far, &near, path)?;
-        let depth = granted(asked);
-        let mut small = Self {
+        let send_depth = near.capabilities().max_send_wr;
+        let recv_depth = match &srq {
+            Some(srq) => srq.depth(),
+            None => far.capabilities().max_recv_wr,
+        };
+        let depths = [send_depth, recv_depth, near_cq.depth(), far_cq.depth()];
+        if !mlx5::is_under_test() {
+            assert_eq!(depths, [granted(asked); 4], "{asked} asked for");
+        }
+        let depth = depths.into_iter().min().expect("there are four");
+        assert!(depth >= asked, "{depths:?} of {asked} asked for");
+        Ok(Self {
             depth,
+            send_depth,
+            recv_depth,
             inbox: pd.alloc(MESSAGE * depth as usize, Access::LOCAL_WRITE)?,
             near,
             near_cq,
             far,
             far_cq,
             srq,
-        };
-        let received = match &small.srq {
-            Some(srq) => srq.depth(),
-            None => small.far.recv_half().depth(),
-        };
-        let depths = [
-            small.near.send_half().depth(),
-            received,
-            small.near_cq.depth(),
-            small.far_cq.depth(),
-        ];
-        assert_eq!(depths, [depth; 4], "{asked} asked for");
-        Ok(small)
+        })
     }
 
     /// Where the message of this number goes.
@@ -108,7 +112,9 @@ impl Small {
 
     /// Posts messages; the last of them must not fit where `overfill` says so.
     fn send(&mut self, numbers: std::ops::Range<u64>, overfill: bool) -> Result<()> {
-        let full = Err(PostError::QueueFull { depth: self.depth });
+        let full = Err(PostError::QueueFull {
+            depth: self.send_depth,
+        });
         let mut batch = self.near.send_half().batch();
         for number in numbers {
             let request = batch.send(number).signaled();
@@ -139,15 +145,16 @@ fn small_queues_are_full_at_their_depth_on_every_lap() -> TestResult {
         for lap in 0..40 {
             let batch = next..next + 1 + lap % depth;
             next = batch.end;
-            let is_full = batch.end - batch.start == depth;
+            let count = batch.end - batch.start;
+            let is_full = |depth: u32| count == depth.into();
             for number in batch.clone() {
                 small.receive(number)?;
             }
-            if is_full {
-                let depth = small.depth;
+            let depth = small.recv_depth;
+            if is_full(depth) {
                 assert_eq!(small.receive(0), Err(PostError::QueueFull { depth }));
             }
-            small.send(batch.clone(), is_full)?;
+            small.send(batch.clone(), is_full(small.send_depth))?;
             for number in batch {
                 assert_eq!(next_success(&mut small.near_cq)?.wr_id(), number);
                 assert_eq!(next_success(&mut small.far_cq)?.wr_id(), number);

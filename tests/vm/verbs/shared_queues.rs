@@ -107,7 +107,9 @@ fn the_receives_run_out_and_come_again() -> TestResult {
         next_success(&mut line.near_cq)?;
         assert_eq!(next_success(&mut line.far_cq)?.wr_id(), wr_id);
     }
-    // The sender is told to wait, and tries again.
+    // The sender is told to wait, and tries again: five times after 40 ms each.
+    line.far
+        .modify(&QpModify::to(QpState::Rts).min_rnr_timer(24))?;
     line.send(50, &[])?;
     std::thread::sleep(Duration::from_millis(20));
     srq.post(51, &[])?;

@@ -91,7 +91,7 @@ impl World {
             }
             Some(cq) => {
                 let record = cq.record.be32(4);
-                if record != word && cq.last_arm == Some(record) {
+                if record != word && cq.last_arm == record {
                     let text = format!(
                         "completion queue {number:#x} is armed by {word:#x}, its record says \
                          {record:#x}: it must be stored first"
@@ -103,7 +103,7 @@ impl World {
         // Others may have been armed meanwhile, over this.
         let is_new = |(other, cq): (&u32, &Cq)| {
             let word = cq.record.be32(4);
-            let is_other = cq.uar == uar && word != cq.last_arm.unwrap_or(0);
+            let is_other = cq.uar == uar && word != cq.last_arm;
             (*other == number || is_other).then_some((*other, word))
         };
         let armed: Vec<_> = self.cqs.iter().filter_map(is_new).collect();
@@ -112,7 +112,7 @@ impl World {
 
     fn arm(&mut self, number: u32, word: u32) {
         let cq = self.cqs.get_mut(&number).expect("it was found");
-        cq.last_arm = Some(word);
+        cq.last_arm = word;
         let (serial, consumed) = (word >> 28 & 3, word & 0xff_ffff);
         let wants = match word >> 24 & 0xf {
             0 => Armed::Any,

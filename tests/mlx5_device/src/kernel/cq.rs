@@ -10,7 +10,7 @@ use super::context::MAX_CQE;
 use super::method::VECTORS;
 use super::packet::Attrs;
 use crate::memory::Memory;
-use crate::world::{Cq, FileId, Object, Outcome, World};
+use crate::world::{Cq, FileId, Object, Outcome, UNARMED, World};
 
 /// A new completion queue, as both forms of the command describe it.
 struct Asked {
@@ -125,6 +125,8 @@ impl World {
         if (record.be32(0), record.be32(4)) != (0, 0) {
             self.violation("the record of a new completion queue is not zero".to_owned());
         }
+        // The first arm word may be zero, and another queue's may come over it in the register.
+        record.write(4, &UNARMED.to_be_bytes());
         let number = self.next_number(0x400);
         let cq = Cq {
             user_handle: asked.user_handle,
@@ -138,7 +140,7 @@ impl World {
             produced: 0,
             solicited: 0,
             armed: None,
-            last_arm: None,
+            last_arm: UNARMED,
             events: 0,
             stale_since: None,
             is_broken: false,
