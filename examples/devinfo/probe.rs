@@ -3,7 +3,10 @@
 
 use std::net::IpAddr;
 
-use rdmacm::{Access, Context, EventChannel, Gid, PortSpace, Qp, QpAttr, QpType, Result, SrqAttr};
+use rdmacm::{
+    Access, AtomicCapability, Context, EventChannel, Gid, MwType, PortSpace, Qp, QpAttr, QpType,
+    Result, SrqAttr,
+};
 
 /// A feature, and whether it works; if not, why.
 pub struct Finding {
@@ -16,10 +19,6 @@ pub fn all(context: &Context, address: Option<IpAddr>) -> Vec<Finding> {
     let finding = |feature, outcome: Result<String>| Finding {
         feature,
         outcome: outcome.map_err(|error| error.to_string()),
-    };
-    let no = |feature, why: &str| Finding {
-        feature,
-        outcome: Err(why.to_owned()),
     };
     let connected = |port_space| match address {
         Some(address) => manage(port_space, address).map_err(|error| error.to_string()),
@@ -44,12 +43,12 @@ pub fn all(context: &Context, address: Option<IpAddr>) -> Vec<Finding> {
         finding("multicast", multicast(context)),
         finding("XRC", xrc(context)),
         finding("asynchronous events", asynchronous(context)),
-        no("atomic operations", "this crate has none"),
-        no("memory windows", "this crate has none"),
-        no(
-            "memory on demand",
-            "this crate registers pinned memory only",
-        ),
+        Finding {
+            feature: "atomic operations",
+            outcome: atomics(context),
+        },
+        finding("memory windows", memory_window(context)),
+        finding("memory on demand", memory_on_demand(context)),
     ]
 }
 
@@ -125,6 +124,25 @@ fn multicast(context: &Context) -> Result<String> {
 
 fn xrc(context: &Context) -> Result<String> {
     context.open_xrcd()?;
+    works()
+}
+
+fn atomics(context: &Context) -> Result<String, String> {
+    let attr = context.attr().map_err(|error| error.to_string())?;
+    match attr.atomic_capability() {
+        AtomicCapability::None => Err("the device has none".to_owned()),
+        capability => Ok(format!("{capability:?}")),
+    }
+}
+
+fn memory_window(context: &Context) -> Result<String> {
+    context.alloc_pd()?.alloc_mw(MwType::One)?;
+    works()
+}
+
+fn memory_on_demand(context: &Context) -> Result<String> {
+    let pd = context.alloc_pd()?;
+    pd.alloc(4096, Access::LOCAL_WRITE | Access::ON_DEMAND)?;
     works()
 }
 
