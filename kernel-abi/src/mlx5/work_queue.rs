@@ -123,26 +123,6 @@ impl CtrlSeg {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_the_bytes() {
-        let control = CtrlSeg {
-            opmod_idx_opcode: 0x0102_0304.into(),
-            qpn_ds: 0x0506_0708.into(),
-            signature: 9,
-            dci_stream_channel_id: 0x0a0b.into(),
-            fm_ce_se: 12,
-            imm: 0x0d0e_0f10.into(),
-        };
-        let bytes: Vec<u8> = (1..=16).collect();
-        assert_eq!(control.as_bytes(), bytes);
-        assert_eq!(control.to_words().as_bytes(), bytes);
-    }
-}
-
 /// A piece of memory.
 #[doc(alias = "mlx5_wqe_data_seg")]
 #[derive(
@@ -322,3 +302,23 @@ pub struct SrqNextSeg {
 layout!(SrqNextSeg, "struct mlx5_wqe_srq_next_seg", 16, {
     rsvd0: 0, next_wqe_index: 2, signature: 4, rsvd1: 5,
 });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_the_bytes() {
+        let control = CtrlSeg {
+            opmod_idx_opcode: 0x0102_0304.into(),
+            qpn_ds: 0x0506_0708.into(),
+            signature: 9,
+            dci_stream_channel_id: 0x0a0b.into(),
+            fm_ce_se: 12,
+            imm: 0x0d0e_0f10.into(),
+        };
+        let bytes: [u8; 16] = core::array::from_fn(|place| place as u8 + 1);
+        assert_eq!(control.as_bytes(), bytes);
+        assert_eq!(control.to_words().as_bytes(), bytes);
+    }
+}
