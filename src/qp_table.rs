@@ -122,8 +122,8 @@ impl QpEntry {
         self.kind
     }
 
-    /// Whether a forked child holds a copy of the parent's queue pair. The queues are in memory
-    /// that both share.
+    /// Whether a forked child holds a copy of the parent's queue pair. Both share the queues of rxe
+    /// and siw, and the registers of mlx5.
     #[inline]
     pub(crate) fn is_inherited(&self) -> bool {
         self.object.context().is_inherited()

@@ -145,6 +145,8 @@ impl Kernel for Linux {
 
     fn map_memory(&self, length: usize) -> io::Result<NonNull<u8>> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // A fork leaves the parent the pages that a device uses, and copies them for the child at
+        // once: from Linux 6.1 on nothing has to be said for that.
         map(
             length,
             protection,

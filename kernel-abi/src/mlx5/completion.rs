@@ -148,7 +148,7 @@ pub struct Cqe64 {
     pub timestamp: big_endian::U64,
     /// [`Opcode`](super::Opcode) of a send in bits 31:24, local queue pair number in 23:0.
     pub sop_drop_qpn: big_endian::U32,
-    /// Number of the request's last basic block; of a receive its number.
+    /// Of a send the number of the request's first basic block; of a receive its number.
     pub wqe_counter: big_endian::U16,
     /// Signature, if enabled.
     pub signature: u8,
