@@ -1,5 +1,7 @@
 //! What stands in rxe's rings, byte by byte.
 
+use std::sync::Mutex;
+
 use proptest::prelude::*;
 use rdmacm_kernel_abi::rxe::SendWqe;
 use rdmacm_kernel_abi::uverbs;
@@ -339,9 +341,13 @@ fn a_datagram_names_its_receiver_and_the_handle() {
     assert_eq!(wqe[HEAD..HEAD + 5], *b"hello");
 }
 
-/// A handle for as long as the tests run.
+/// A handle for as long as the tests run. All are kept where the tools that look for lost memory
+/// find them.
 fn handle(number: u32) -> &'static Handle {
-    Box::leak(Box::new(Handle::Rxe(number)))
+    static ALL: Mutex<Vec<&Handle>> = Mutex::new(Vec::new());
+    let handle: &Handle = Box::leak(Box::new(Handle::Rxe(number)));
+    ALL.lock().unwrap().push(handle);
+    handle
 }
 
 fn operations() -> impl Strategy<Value = Operation<'static>> {
