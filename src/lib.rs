@@ -46,6 +46,7 @@ mod error;
 mod fastpath;
 mod qp_table;
 mod slot_table;
+mod stream;
 #[allow(unsafe_code)]
 mod sys;
 mod verbs;
@@ -66,6 +67,7 @@ pub use fastpath::{
     Completion, CompletionStatus, Failure, FlushPlacement, GRH_LENGTH, Opcode, PostError, QpFlags,
     QpType, RemoteAddress, Segment, SendFlags, Success,
 };
+pub use stream::{IncomingStreams, RdmaListener, RdmaStream, StreamSettings};
 pub use verbs::{
     Access, AddressHandle, AtomicBuilder, AtomicWriteBuilder, Batch, BindBuilder, Buffer,
     CompletionChannel, Completions, Cq, CqBuilder, Data, Destination, FlushBuilder,

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use super::ending::{closed_or, destroyed, ended_of_itself, refused_at_end};
-use super::room::{ACKNOWLEDGED_LATE, TOLD_LATE};
+use super::lateness::{ACKNOWLEDGED_LATE, TOLD_LATE};
 use crate::cm::{CmId, Event, EventChannel};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Completion, PostError, RemoteAddress, Segment};

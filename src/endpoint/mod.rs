@@ -8,9 +8,9 @@
 mod connection;
 mod connector;
 mod ending;
+mod lateness;
 mod listener;
 mod prepared;
-mod room;
 mod settings;
 mod sync_addrinfo;
 mod sync_id;

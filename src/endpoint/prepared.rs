@@ -1,12 +1,11 @@
 //! A connection before its handshake.
 
-use super::room::completion_room;
 use super::{Connection, Settings};
 use crate::cm::{CmId, Event, EventChannel};
 use crate::error::Result;
 use crate::fastpath::{PostError, Segment};
 use crate::sys::Deadline;
-use crate::verbs::{Access, Buffer, QpAttr};
+use crate::verbs::{Access, Buffer, QpAttr, completion_room};
 
 /// A connection that is ready for its handshake. Post receives now: the peer's first message can
 /// come at once.

@@ -3,12 +3,14 @@
 use std::os::fd::AsFd;
 
 use super::SyncId;
-use super::room::{ACKNOWLEDGED_LATE, completion_room};
+use super::lateness::ACKNOWLEDGED_LATE;
 use super::sync_id::explain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::{Completion, PostError, RemoteAddress, Segment, SendFlags};
 use crate::sys::Deadline;
-use crate::verbs::{Access, Batch, Buffer, Cq, Destination, Qp, QpAttr, Srq, SrqAttr};
+use crate::verbs::{
+    Access, Batch, Buffer, Cq, Destination, Qp, QpAttr, Srq, SrqAttr, completion_room,
+};
 
 /// The queue pair of a [`SyncId`], and the queues that were made for it.
 #[derive(Debug, Default)]

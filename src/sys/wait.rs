@@ -42,7 +42,7 @@ impl Deadline {
     }
 
     /// The error of an operation that this deadline ended.
-    fn expired(&self, operation: &'static str) -> Error {
+    pub(crate) fn expired(&self, operation: &'static str) -> Error {
         Error::timed_out(operation, self.timeout.unwrap_or(Duration::MAX))
     }
 }

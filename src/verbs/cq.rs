@@ -144,6 +144,25 @@ pub(super) fn check_entries(
     Err(Error::invalid(operation, text))
 }
 
+/// Room for the completions of work queues of these depths. Devices round depths up to a power of
+/// two, less one at most.
+pub(crate) fn completion_room(context: &Context, depths: &[u32]) -> Result<u32> {
+    let granted = |depth: u32| (u64::from(depth) + 1).next_power_of_two() - 1;
+    let room: u64 = depths.iter().map(|depth| granted(*depth)).sum();
+    let most = context.attr()?.max_cqe();
+    if room <= u64::from(most) {
+        return Ok(room as u32);
+    }
+    Err(Error::invalid(
+        "create_cq",
+        format!(
+            "work queues of the depths {depths:?} need a completion queue of {room} entries, but {} \
+             allows {most}; ask for less depth",
+            context.device().name()
+        ),
+    ))
+}
+
 /// What the kernel says of a new completion queue.
 struct Answer {
     handle: u32,

@@ -48,6 +48,7 @@ pub use builder::{
 };
 pub use comp_channel::CompletionChannel;
 pub use completions::Completions;
+pub(crate) use cq::completion_room;
 pub use cq::{Cq, CqBuilder};
 pub use mr::Mr;
 pub use mr_change::MrChange;

@@ -1,0 +1,460 @@
+//! What the handles of a stream share: the connection in one of its phases, and how calls wait for it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::handshake::Connecting;
+use super::link::Link;
+use super::queues::watched;
+use super::settings::StreamSettings;
+use super::turn::{Guard, Turn};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sys::{Deadline, Readable, Readiness};
+
+/// A stream, behind its handles.
+#[derive(Debug)]
+pub(super) struct Core {
+    turn: Turn<Shared>,
+}
+
+/// What changes.
+#[derive(Debug)]
+pub(super) struct Shared {
+    phase: Phase,
+    /// Why the connection was not made or was lost, until the program has asked for it.
+    error: Option<Error>,
+    local: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+    pub(super) options: Options,
+    /// Calls that were told to come again, since there was nothing to do.
+    blocked: Blocked,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Connecting(Box<Connecting>),
+    Open(Box<Link>),
+    /// Connecting failed.
+    Failed(Error),
+}
+
+/// What can be changed while a stream exists.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Options {
+    pub is_nonblocking: bool,
+    pub read_timeout: Option<Duration>,
+    pub write_timeout: Option<Duration>,
+    pub linger: Duration,
+    pub spin: Duration,
+}
+
+impl Options {
+    pub(super) fn of(settings: &StreamSettings) -> Self {
+        Self {
+            is_nonblocking: false,
+            read_timeout: None,
+            write_timeout: None,
+            linger: settings.linger,
+            spin: settings.spin,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Blocked {
+    read: bool,
+    write: bool,
+}
+
+/// What a call wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Read,
+    Write,
+}
+
+impl Side {
+    fn operation(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+impl Core {
+    /// A stream that is being connected.
+    pub(super) fn connecting(peer: SocketAddr, settings: &StreamSettings) -> Result<Self> {
+        let readiness = new_readiness()?;
+        let connecting = Connecting::begin(peer, settings, &readiness)?;
+        let shared = Shared {
+            phase: Phase::Connecting(Box::new(connecting)),
+            error: None,
+            local: None,
+            peer: Some(peer),
+            options: Options::of(settings),
+            blocked: Blocked::default(),
+        };
+        let turn = Turn::new(readiness, shared)?;
+        Ok(Self { turn })
+    }
+
+    /// A stream that was accepted; its descriptors are watched by `readiness`.
+    pub(super) fn accepted(
+        link: Link,
+        readiness: Readiness,
+        settings: &StreamSettings,
+    ) -> Result<Self> {
+        let shared = Shared {
+            local: link.queues.id.local_addr(),
+            peer: link.queues.id.peer_addr(),
+            phase: Phase::Open(Box::new(link)),
+            error: None,
+            options: Options::of(settings),
+            blocked: Blocked::default(),
+        };
+        let turn = Turn::new(readiness, shared)?;
+        Ok(Self { turn })
+    }
+
+    pub(super) fn lock(&self) -> Guard<'_, Shared> {
+        self.turn.lock()
+    }
+
+    pub(super) fn readiness(&self) -> &Readiness {
+        self.turn.readiness()
+    }
+
+    /// Waits until the connection is made.
+    pub(super) fn wait_connected(&self) -> Result<()> {
+        let mut guard = self.lock();
+        loop {
+            guard.content.drive(self.turn.readiness())?;
+            let deadline = match &guard.content.phase {
+                Phase::Open(_) => return Ok(()),
+                Phase::Failed(error) => return Err(error.clone()),
+                Phase::Connecting(connecting) => connecting.deadline(),
+            };
+            if deadline.remaining() == Some(Duration::ZERO) {
+                guard.content.give_up_connecting();
+                continue;
+            }
+            guard = self.turn.sleep("connect", guard, deadline)?.0;
+        }
+    }
+
+    /// Goes on with connecting. False when that is over.
+    pub(super) fn advance_connecting(&self) -> bool {
+        let mut guard = self.lock();
+        let is_late = |until: Deadline| until.remaining() == Some(Duration::ZERO);
+        if guard.content.connecting_until().is_some_and(is_late) {
+            guard.content.give_up_connecting();
+        }
+        // What ends the attempt is kept for the program.
+        let _ = guard.content.drive(self.turn.readiness());
+        if guard.content.is_connecting() {
+            return true;
+        }
+        self.turn.keep_readable(&mut guard, true);
+        self.turn.rouse(&mut guard);
+        false
+    }
+
+    /// Makes an attempt until it succeeds, waiting in between as the stream's options say.
+    pub(super) fn run<T>(
+        &self,
+        side: Side,
+        mut attempt: impl FnMut(&mut Link) -> io::Result<Option<T>>,
+    ) -> io::Result<T> {
+        let mut guard = self.lock();
+        if let Some(done) = guard.content.attempt(&mut attempt)? {
+            return Ok(done);
+        }
+        if guard.content.options.is_nonblocking {
+            return match self.look(&mut guard, side, &mut attempt)? {
+                Some(done) => Ok(done),
+                None => Err(io::ErrorKind::WouldBlock.into()),
+            };
+        }
+        let options = guard.content.options;
+        let timeout = match side {
+            Side::Read => options.read_timeout,
+            Side::Write => options.write_timeout,
+        };
+        let deadline = Deadline::after(timeout);
+        let mut is_first = true;
+        loop {
+            let mut has_news = guard.content.drive(self.turn.readiness())?;
+            if !has_news && is_first {
+                has_news = guard.content.spin(options.spin);
+            }
+            is_first = false;
+            if !has_news {
+                has_news = guard.content.arm()?;
+            }
+            if has_news && let Some(done) = guard.content.attempt(&mut attempt)? {
+                return Ok(done);
+            }
+            if has_news {
+                continue;
+            }
+            let (woken, readable) = self.turn.sleep(side.operation(), guard, deadline)?;
+            guard = woken;
+            if let Some(readable) = readable {
+                guard.content.take_signs(readable)?;
+            }
+            if let Some(done) = guard.content.attempt(&mut attempt)? {
+                return Ok(done);
+            }
+            if deadline.remaining() == Some(Duration::ZERO) {
+                let waited = timeout.unwrap_or_default();
+                return Err(Error::timed_out(side.operation(), waited).into());
+            }
+        }
+    }
+
+    /// Makes an attempt, and where it finds nothing to do sees to it that the descriptor tells of the
+    /// next chance.
+    pub(super) fn look<T>(
+        &self,
+        guard: &mut Guard<'_, Shared>,
+        side: Side,
+        mut attempt: impl FnMut(&mut Link) -> io::Result<Option<T>>,
+    ) -> io::Result<Option<T>> {
+        let operation = side.operation();
+        loop {
+            let readable = self.turn.readiness().look(operation)?;
+            let has_signs = readable.has(watched::COMPLETION) || readable.has(watched::EVENT);
+            if has_signs {
+                guard.content.take_signs(readable)?;
+            }
+            let has_news = guard.content.drive(self.turn.readiness())? || guard.content.arm()?;
+            if has_signs || has_news {
+                // The signs that were taken may have been for them.
+                self.turn.rouse(guard);
+            }
+            if let Some(done) = guard.content.attempt(&mut attempt)? {
+                guard.content.blocked.set(side, false);
+                return Ok(Some(done));
+            }
+            if !has_signs && !has_news {
+                break;
+            }
+        }
+        guard.content.blocked.set(side, true);
+        let keep = guard.content.has_chance_for_other(side);
+        self.turn.keep_readable(guard, keep);
+        Ok(None)
+    }
+
+    /// Ends reading, writing or both.
+    pub(super) fn shut_down(&self, read: bool, write: bool) -> io::Result<()> {
+        let mut guard = self.lock();
+        let Phase::Open(link) = &mut guard.content.phase else {
+            return Err(not_connected());
+        };
+        link.shut_down(read, write);
+        self.turn.rouse_all(&mut guard);
+        Ok(())
+    }
+
+    /// Why the connection was not made or was lost, once.
+    pub(super) fn take_error(&self) -> Option<Error> {
+        let mut guard = self.lock();
+        // An error here is one of the connection, and noted as that.
+        let _ = self.look(&mut guard, Side::Read, |link| {
+            Ok(link.can_read().then_some(()))
+        });
+        guard.content.error.take()
+    }
+}
+
+impl Blocked {
+    fn set(&mut self, side: Side, is_blocked: bool) {
+        match side {
+            Side::Read => self.read = is_blocked,
+            Side::Write => self.write = is_blocked,
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn local_addr(&self) -> Option<SocketAddr> {
+        match &self.phase {
+            Phase::Connecting(connecting) => connecting.id().local_addr(),
+            _ => self.local,
+        }
+    }
+
+    pub(super) fn peer_addr(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    pub(super) fn is_connecting(&self) -> bool {
+        matches!(self.phase, Phase::Connecting(_))
+    }
+
+    /// The connection, if it is made.
+    pub(super) fn link(&mut self) -> Option<&mut Link> {
+        match &mut self.phase {
+            Phase::Open(link) => Some(link),
+            _ => None,
+        }
+    }
+
+    /// `None` also while the connection is being made.
+    fn attempt<T>(
+        &mut self,
+        attempt: impl FnOnce(&mut Link) -> io::Result<Option<T>>,
+    ) -> io::Result<Option<T>> {
+        match &mut self.phase {
+            Phase::Open(link) => {
+                let outcome = attempt(link);
+                if outcome.is_err() {
+                    self.error = self.error.take().or_else(|| link.lost().cloned());
+                }
+                outcome
+            }
+            Phase::Connecting(_) => Ok(None),
+            Phase::Failed(error) => Err(error.clone().into()),
+        }
+    }
+
+    /// Does what can be done without waiting. Whether there is news.
+    pub(super) fn drive(&mut self, readiness: &Readiness) -> Result<bool> {
+        let outcome = match &mut self.phase {
+            Phase::Open(link) => return Ok(link.progress()),
+            Phase::Failed(_) => return Ok(false),
+            Phase::Connecting(connecting) => connecting.advance(readiness),
+        };
+        match outcome {
+            Ok(None) => Ok(false),
+            Ok(Some(link)) => {
+                self.local = link.queues.id.local_addr();
+                self.phase = Phase::Open(Box::new(link));
+                Ok(true)
+            }
+            Err(error) => {
+                self.fail(error);
+                Ok(true)
+            }
+        }
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.error = Some(error.clone());
+        self.phase = Phase::Failed(error);
+    }
+
+    /// Ends an attempt to connect that took too long.
+    pub(super) fn give_up_connecting(&mut self) {
+        if let Phase::Connecting(connecting) = &self.phase {
+            let error = connecting.timed_out();
+            self.fail(error);
+        }
+    }
+
+    /// When an attempt to connect is to be given up.
+    pub(super) fn connecting_until(&self) -> Option<Deadline> {
+        match &self.phase {
+            Phase::Connecting(connecting) => Some(connecting.deadline()),
+            _ => None,
+        }
+    }
+
+    fn arm(&mut self) -> Result<bool> {
+        match &mut self.phase {
+            Phase::Open(link) => link.arm(),
+            _ => Ok(false),
+        }
+    }
+
+    /// Polls for a while: what is on its way costs less so than by a wake-up.
+    fn spin(&mut self, time: Duration) -> bool {
+        let Phase::Open(link) = &mut self.phase else {
+            return false;
+        };
+        if time.is_zero() {
+            return false;
+        }
+        let start = Instant::now();
+        while start.elapsed() < time {
+            std::hint::spin_loop();
+            if link.progress() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Reads the signs that there are.
+    fn take_signs(&mut self, readable: Readable) -> Result<()> {
+        if let Phase::Open(link) = &mut self.phase {
+            if readable.has(watched::COMPLETION) {
+                link.take_sign()?;
+                link.progress();
+            }
+            if readable.has(watched::EVENT) {
+                link.take_events()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the other direction than the one that is blocked could do something, which the signs
+    /// that were just taken may have been for.
+    fn has_chance_for_other(&self, blocked: Side) -> bool {
+        match (&self.phase, blocked) {
+            (Phase::Open(link), Side::Write) => link.can_read(),
+            (Phase::Open(link), Side::Read) => self.blocked.write && link.can_write(),
+            _ => false,
+        }
+    }
+}
+
+impl Drop for Core {
+    /// Says goodbye and waits a while for what was written to reach the peer.
+    fn drop(&mut self) {
+        let mut guard = self.turn.lock();
+        let deadline = Deadline::after(Some(guard.content.options.linger));
+        let Phase::Open(link) = &mut guard.content.phase else {
+            return;
+        };
+        link.shut_down(true, true);
+        loop {
+            let Phase::Open(link) = &mut guard.content.phase else {
+                return;
+            };
+            if link.is_settled() || !matches!(link.arm(), Ok(false)) && link.is_settled() {
+                return;
+            }
+            match self.turn.sleep("close", guard, deadline) {
+                Ok((woken, Some(readable))) => {
+                    guard = woken;
+                    if guard.content.take_signs(readable).is_err() {
+                        return;
+                    }
+                }
+                // Nobody else has the stream.
+                Ok((_, None)) | Err(_) => return,
+            }
+            if deadline.remaining() == Some(Duration::ZERO) {
+                return;
+            }
+        }
+    }
+}
+
+fn new_readiness() -> Result<Readiness> {
+    Readiness::new().map_err(|error| Error::from_os("stream", &error))
+}
+
+fn not_connected() -> io::Error {
+    let error = Error::new(
+        "shutdown",
+        ErrorKind::InvalidState,
+        "the stream is not connected",
+    );
+    io::Error::new(io::ErrorKind::NotConnected, error)
+}

@@ -1,0 +1,35 @@
+//! How the end of a stream is told.
+
+use std::fmt;
+use std::io;
+
+use crate::error::{Error, ErrorKind};
+
+/// The peer does not keep to the protocol.
+pub(super) fn of_violation(violation: impl fmt::Display) -> Error {
+    Error::new(
+        "stream",
+        ErrorKind::Protocol,
+        format!("the connection was ended: {violation}"),
+    )
+}
+
+/// The connection is gone without a goodbye.
+pub(super) fn of_lost(error: &Error) -> io::Error {
+    let kind = match error.kind() {
+        ErrorKind::Rejected | ErrorKind::Destroyed | ErrorKind::Closed => {
+            io::ErrorKind::ConnectionReset
+        }
+        ErrorKind::WorkFailed => io::ErrorKind::ConnectionReset,
+        _ => return error.clone().into(),
+    };
+    io::Error::new(kind, error.clone())
+}
+
+/// One of the two sides has ended what is to be written to.
+pub(super) fn of_writing() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::BrokenPipe,
+        "the stream was shut down: nothing can be written any more",
+    )
+}

@@ -1,0 +1,424 @@
+//! One end of a stream that is connected: what the protocol says is posted here, and what completes
+//! is told to the protocol.
+//!
+//! Nothing here waits. A call that can do nothing now returns `None`, and can try again when a
+//! completion or an event came.
+
+use std::io;
+
+use super::ending;
+use super::protocol::{Hello, Message, News, Protocol, UnderWay, Update};
+use super::queues::{MESSAGE_LENGTH, Queues, RECEIVE};
+use crate::cm::Event;
+use crate::error::{Error, Result};
+use crate::fastpath::{Completion, RemoteAddress, Segment, Success};
+
+/// The longest message of data. Longer ones save nothing, and the peer could read nothing of them
+/// before they are there as a whole.
+const LONGEST: usize = 1 << 16;
+
+/// Less than so much room in the send buffer is waited for to become more, unless it is enough.
+const SCRAP: usize = 2048;
+
+/// The number of requests; nothing has to be told apart.
+const REQUEST: u64 = 0;
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) queues: Queues,
+    protocol: Protocol,
+    under_way: UnderWay,
+    peer: Hello,
+    /// Why the connection is over, unless both sides said goodbye.
+    lost: Option<Error>,
+    /// Whether the queue pair does no more: no completion can be waited for.
+    is_down: bool,
+}
+
+/// What a request carries.
+enum Payload<'a> {
+    Nothing,
+    Inline(&'a [u8]),
+    Segments(&'a [Segment]),
+}
+
+impl Link {
+    pub(super) fn new(queues: Queues, peer: Hello) -> Self {
+        let each = if queues.sends_messages { 2 } else { 1 };
+        let size = queues.outbox.len() as u32;
+        let mut link = Self {
+            protocol: Protocol::new(queues.own, &peer),
+            under_way: UnderWay::new(queues.send_depth, each, size),
+            queues,
+            peer,
+            lost: None,
+            is_down: false,
+        };
+        link.speak_first();
+        link
+    }
+
+    /// Takes what completed, and tells the peer what is due. True when a call that could do nothing
+    /// may find something to do.
+    pub(super) fn progress(&mut self) -> bool {
+        let mut entries = [Completion::default(); 16];
+        let mut has_news = false;
+        loop {
+            let taken = self.queues.cq.poll(&mut entries).len();
+            for completion in &entries[..taken] {
+                has_news |= self.complete(completion);
+            }
+            if taken < entries.len() {
+                break;
+            }
+        }
+        if self.protocol.has_news() {
+            self.tell();
+        }
+        has_news
+    }
+
+    fn complete(&mut self, completion: &Completion) -> bool {
+        let outcome = match completion.result() {
+            Ok(success) if completion.wr_id() & RECEIVE != 0 => {
+                self.take_message(completion.wr_id(), success)
+            }
+            Ok(_) => {
+                self.under_way.complete();
+                Ok(true)
+            }
+            Err(failure) => {
+                self.is_down = true;
+                match failure.is_flush() {
+                    // The reason comes as an event.
+                    true => Ok(true),
+                    false => Err(Error::from(failure)),
+                }
+            }
+        };
+        outcome.unwrap_or_else(|error| {
+            self.lose(error);
+            true
+        })
+    }
+
+    fn take_message(&mut self, number: u64, success: Success<'_>) -> Result<bool> {
+        let index = (number & !RECEIVE) as u32;
+        let bits = match self.queues.sends_messages {
+            false => success.immediate(),
+            true => {
+                let bytes = self.queues.message(index)?;
+                (success.byte_len() as usize == MESSAGE_LENGTH).then(|| {
+                    match self.peer.is_big_endian {
+                        true => u32::from_be_bytes(bytes),
+                        false => u32::from_le_bytes(bytes),
+                    }
+                })
+            }
+        };
+        let Some(bits) = bits else {
+            return Err(ending::of_violation("the peer sent what is no message"));
+        };
+        self.queues.post_receive(index)?;
+        match self.protocol.receive(Message::from_bits(bits)) {
+            Ok(news) => Ok(news == News::Progress),
+            Err(violation) => Err(ending::of_violation(violation)),
+        }
+    }
+
+    /// Takes events of the connection.
+    pub(super) fn take_events(&mut self) -> Result<()> {
+        while let Some(event) = self.queues.channel.try_next_event()? {
+            match event {
+                Event::Disconnected(_) | Event::Rejected(_) | Event::DeviceRemoval(_) => {
+                    // What the peer sent before its end is there by now.
+                    self.progress();
+                    self.lose(event.into_error("stream"));
+                }
+                // Others, as a peer's new link address, do not end the connection.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection is over. The first reason is the one to tell.
+    fn lose(&mut self, reason: Error) {
+        if self.lost.is_none() {
+            self.lost = Some(reason);
+            self.is_down = true;
+            // Answers the peer, or tells it. It is over whether that works or not.
+            let _ = self.queues.id.disconnect();
+        }
+    }
+
+    /// Tells the peer what is due, as far as there is room.
+    fn tell(&mut self) {
+        while self.under_way.has_room_for_control() && !self.is_down {
+            let told = if let Some(update) = self.protocol.update() {
+                self.tell_of_room(update)
+            } else if let Some(message) = self.protocol.farewell() {
+                self.under_way.control();
+                self.post(message, None, Payload::Nothing, true)
+            } else {
+                return;
+            };
+            if let Err(error) = told {
+                self.lose(error);
+            }
+        }
+    }
+
+    fn tell_of_room(&mut self, update: Update) -> Result<()> {
+        self.under_way.control();
+        let message = Message::Credit(update.limit);
+        let Some(grant) = update.grant else {
+            return self.post(message, None, Payload::Nothing, true);
+        };
+        let slot = self
+            .queues
+            .half(grant.offset)
+            .to_slot(self.peer.is_big_endian);
+        let slots = self.peer.slots;
+        let to = RemoteAddress {
+            address: slots.address,
+            rkey: slots.rkey,
+        };
+        let to = to.at(u64::from(grant.slot) * slot.len() as u64);
+        if slot.len() <= self.queues.max_inline {
+            return self.post(message, Some(to), Payload::Inline(&slot), true);
+        }
+        let segment = self.queues.note_slot(&slot)?;
+        self.post(message, Some(to), Payload::Segments(&[segment]), true)
+    }
+
+    /// Over iWARP the side that connected has to speak first, so that the other may: what is due at
+    /// the beginning is told at once.
+    fn speak_first(&mut self) {
+        if self.queues.sends_messages && self.queues.is_active {
+            self.tell();
+        }
+    }
+
+    /// Posts a message with the data that goes with it.
+    fn post(
+        &mut self,
+        message: Message,
+        to: Option<RemoteAddress>,
+        payload: Payload<'_>,
+        signaled: bool,
+    ) -> Result<()> {
+        let nowhere = RemoteAddress {
+            address: 0,
+            rkey: 0,
+        };
+        let flags = match signaled {
+            true => crate::fastpath::SendFlags::SIGNALED,
+            false => crate::fastpath::SendFlags::empty(),
+        };
+        let bits = message.to_bits();
+        let mut batch = self.queues.send.batch();
+        if !self.queues.sends_messages {
+            let request = batch.write_immediate(REQUEST, to.unwrap_or(nowhere), bits);
+            add(request.flags(flags), payload)?;
+        } else {
+            if let Some(to) = to {
+                add(batch.write(REQUEST, to), payload)?;
+            }
+            let own_order = bits.to_ne_bytes();
+            batch.send(REQUEST).flags(flags).inline(&own_order)?;
+        }
+        Ok(batch.submit()?)
+    }
+
+    /// Reads what is there, as much as fits. `None`: nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// How the connection was lost.
+    pub(super) fn read(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        let Some(length) = self.peek(bytes)? else {
+            return Ok(None);
+        };
+        if length > 0 {
+            self.protocol.consume(length);
+            if self.protocol.has_news() {
+                self.progress();
+            }
+        }
+        Ok(Some(length))
+    }
+
+    /// As [`Link::read`], and leaves it there.
+    pub(super) fn peek(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        if self.protocol.has_closed_reading() || bytes.is_empty() {
+            return Ok(Some(0));
+        }
+        if self.protocol.unread() == 0 {
+            return self.end_of_reading();
+        }
+        let (at, length) = self.protocol.first();
+        let first = length.min(bytes.len());
+        let (head, tail) = bytes.split_at_mut(first);
+        self.queues.inbox.read(at, head)?;
+        let around = tail.len().min(self.protocol.unread() - first);
+        if around > 0 && first == length {
+            self.queues.inbox.read(0, &mut tail[..around])?;
+            return Ok(Some(first + around));
+        }
+        Ok(Some(first))
+    }
+
+    fn end_of_reading(&self) -> io::Result<Option<usize>> {
+        if self.protocol.is_at_end() {
+            return Ok(Some(0));
+        }
+        match &self.lost {
+            Some(error) => Err(ending::of_lost(error)),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether a read would find something, an end among it.
+    pub(super) fn can_read(&self) -> bool {
+        self.protocol.unread() > 0
+            || self.protocol.has_closed_reading()
+            || self.protocol.is_at_end()
+            || self.lost.is_some()
+    }
+
+    /// Whether a write would find room, or an error.
+    pub(super) fn can_write(&self) -> bool {
+        !self.protocol.is_writable() || self.lost.is_some() || self.has_room(SCRAP)
+    }
+
+    fn has_room(&self, length: usize) -> bool {
+        let each = if self.queues.sends_messages { 2 } else { 1 };
+        let is_inline = length <= self.queues.max_inline;
+        let has_target = self.protocol.room() > 0 || self.protocol.wanted_slot().is_some();
+        let has_buffer = is_inline || self.under_way.buffer_room() >= length.min(SCRAP);
+        has_target && has_buffer && self.under_way.has_room(each)
+    }
+
+    /// Writes as much as there is room for. `None`: nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// How the connection was lost, and `BrokenPipe` where one of the two has ended it.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        if !self.protocol.is_writable() {
+            return Err(ending::of_writing());
+        }
+        if let Some(error) = &self.lost {
+            return Err(ending::of_lost(error));
+        }
+        let mut written = 0;
+        while written < bytes.len() {
+            match self.write_message(&bytes[written..]) {
+                Ok(0) => break,
+                Ok(length) => written += length,
+                Err(error) => {
+                    let error = self.refused(error);
+                    // What was written before is told first; the next call tells of the error.
+                    return if written > 0 {
+                        Ok(Some(written))
+                    } else {
+                        Err(error)
+                    };
+                }
+            }
+        }
+        Ok((written > 0 || bytes.is_empty()).then_some(written))
+    }
+
+    /// A refused doorbell means that the connection is just ending, which an event tells better.
+    fn refused(&mut self, error: Error) -> io::Error {
+        let _ = self.take_events();
+        self.lose(error);
+        ending::of_lost(self.lost.as_ref().expect("it was just lost"))
+    }
+
+    /// Posts the first message of some data. 0: there is no room.
+    fn write_message(&mut self, bytes: &[u8]) -> Result<usize> {
+        if let Some(slot) = self.protocol.wanted_slot() {
+            let place = self.queues.take_slot(slot)?;
+            self.protocol.take_slot(place);
+        }
+        if !self.has_room(bytes.len()) {
+            return Ok(0);
+        }
+        let length = bytes.len().min(self.protocol.room()).min(LONGEST);
+        if length <= self.queues.max_inline {
+            return self.post_data(length, Payload::Inline(&bytes[..length]));
+        }
+        let length = length.min(self.under_way.buffer_room());
+        let copied = self.under_way.copy(length);
+        let (first, around) = bytes[..length].split_at(copied.length);
+        let outbox = &mut self.queues.outbox;
+        outbox.write(copied.offset, first)?;
+        outbox.write(0, around)?;
+        let first = outbox.slice(copied.offset..copied.offset + copied.length)?;
+        let around = outbox.slice(..copied.around)?;
+        let segments = [first, around];
+        let count = if copied.around > 0 { 2 } else { 1 };
+        self.post_data(length, Payload::Segments(&segments[..count]))
+    }
+
+    fn post_data(&mut self, length: usize, payload: Payload<'_>) -> Result<usize> {
+        let each = if self.queues.sends_messages { 2 } else { 1 };
+        let place = self.protocol.data(length);
+        let signaled = self.under_way.data(each);
+        let to = RemoteAddress {
+            address: place.address,
+            rkey: place.rkey,
+        };
+        self.post(Message::Data(place.length), Some(to), payload, signaled)?;
+        Ok(length)
+    }
+
+    /// Ends reading, writing or both, and tells the peer.
+    pub(super) fn shut_down(&mut self, read: bool, write: bool) {
+        self.protocol.shut_down(read, write);
+        self.progress();
+    }
+
+    /// Whether nothing is left to be told, and the peer has all that was written.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_down || !self.protocol.has_news() && self.under_way.is_idle()
+    }
+
+    /// Asks for a sign of the next completion. True where something came meanwhile.
+    pub(super) fn arm(&mut self) -> Result<bool> {
+        if self.queues.cq.event_due() {
+            return Ok(false);
+        }
+        self.queues.cq.arm_for_event()?;
+        Ok(self.progress())
+    }
+
+    /// Reads the sign that was asked for.
+    pub(super) fn take_sign(&mut self) -> Result<()> {
+        self.queues.cq.take_event()
+    }
+
+    /// Why the connection was lost, if it was.
+    pub(super) fn lost(&self) -> Option<&Error> {
+        self.lost.as_ref().filter(|_| !self.protocol.is_over())
+    }
+}
+
+fn add(request: crate::verbs::RequestBuilder<'_, '_>, payload: Payload<'_>) -> Result<()> {
+    match payload {
+        Payload::Nothing => request.from(&[])?,
+        Payload::Inline(bytes) => request.inline(bytes)?,
+        Payload::Segments(segments) => request.from(segments)?,
+    }
+    Ok(())
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // The queue pair goes first, then the id, which tells the peer.
+        let _ = self.queues.id.destroy();
+    }
+}

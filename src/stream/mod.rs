@@ -1,0 +1,23 @@
+//! Byte streams, wire-compatible with the C library's rsockets.
+//!
+//! `stream.rs` and `listener.rs` have what programs see; `core.rs` how calls wait, `link.rs` what a
+//! connected stream posts and polls, `protocol` what may be said. `handshake.rs` makes connections,
+//! `backlog.rs` those of a listener, with the help of the thread in `service.rs`.
+
+mod backlog;
+mod core;
+mod ending;
+mod handshake;
+mod link;
+mod listener;
+mod protocol;
+mod queues;
+mod service;
+mod settings;
+#[allow(clippy::module_inception)]
+mod stream;
+mod turn;
+
+pub use listener::{Incoming as IncomingStreams, RdmaListener};
+pub use settings::StreamSettings;
+pub use stream::RdmaStream;

@@ -1,0 +1,137 @@
+//! Several threads that wait for the same descriptor: one of them sleeps on it, on behalf of all.
+
+use std::os::fd::AsFd;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use super::queues::watched;
+use crate::error::{Error, Result};
+use crate::sys::{Deadline, Readable, Readiness, Wake};
+
+/// Something that several threads use, and that makes progress when a descriptor is readable.
+///
+/// A thread that waits drops the lock and sleeps on the descriptor. Others that wait meanwhile sleep
+/// until it has looked. So no sign is read by one thread that another waits for.
+#[derive(Debug)]
+pub(super) struct Turn<T> {
+    state: Mutex<State<T>>,
+    readiness: Readiness,
+    /// Ends the sleep of the one that sleeps on the descriptor.
+    wake: Wake,
+    looked: Condvar,
+}
+
+#[derive(Debug)]
+pub(super) struct State<T> {
+    pub(super) content: T,
+    /// Whether a thread sleeps on the descriptor.
+    is_watched: bool,
+    /// How many sleep until it has looked.
+    sleepers: usize,
+    wakers: Vec<Waker>,
+    /// Whether the descriptor is kept readable: there is something to do that no sign is to come of.
+    is_raised: bool,
+}
+
+pub(super) type Guard<'a, T> = MutexGuard<'a, State<T>>;
+
+impl<T> Turn<T> {
+    pub(super) fn new(readiness: Readiness, content: T) -> Result<Self> {
+        let os = |error| Error::from_os("stream", &error);
+        let wake = Wake::new().map_err(os)?;
+        readiness.watch(wake.as_fd(), watched::WAKE).map_err(os)?;
+        Ok(Self {
+            state: Mutex::new(State {
+                content,
+                is_watched: false,
+                sleepers: 0,
+                wakers: Vec::new(),
+                is_raised: false,
+            }),
+            readiness,
+            wake,
+            looked: Condvar::new(),
+        })
+    }
+
+    pub(super) fn lock(&self) -> Guard<'_, T> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+
+    /// Sleeps until the descriptor is readable, or another thread that slept on it has looked. Says
+    /// what is readable in the first case. The lock is free meanwhile.
+    pub(super) fn sleep<'a>(
+        &'a self,
+        operation: &'static str,
+        mut guard: Guard<'a, T>,
+        deadline: Deadline,
+    ) -> Result<(Guard<'a, T>, Option<Readable>)> {
+        if guard.is_watched {
+            guard.sleepers += 1;
+            // Without a limit: a long one.
+            let rest = deadline.remaining().unwrap_or(Duration::from_secs(3600));
+            let woken = self.looked.wait_timeout(guard, rest);
+            let (mut guard, _) = woken.unwrap_or_else(PoisonError::into_inner);
+            guard.sleepers -= 1;
+            return Ok((guard, None));
+        }
+        guard.is_watched = true;
+        drop(guard);
+        let readable = self.readiness.wait(operation, deadline);
+        let mut guard = self.lock();
+        guard.is_watched = false;
+        // They look again once this thread has, and one of them takes its place if it leaves.
+        self.rouse(&mut guard);
+        let readable = readable?;
+        if readable.has(watched::WAKE) {
+            guard.is_raised = false;
+            self.wake.calm();
+        }
+        Ok((guard, Some(readable)))
+    }
+
+    /// Has those that sleep until somebody has looked look for themselves.
+    pub(super) fn rouse(&self, guard: &mut Guard<'_, T>) {
+        if guard.sleepers > 0 {
+            self.looked.notify_all();
+        }
+        for waker in guard.wakers.drain(..) {
+            waker.wake();
+        }
+    }
+
+    /// As [`Turn::rouse`], from a thread that does not sleep itself: the one on the descriptor is
+    /// woken as well.
+    pub(super) fn rouse_all(&self, guard: &mut Guard<'_, T>) {
+        if guard.is_watched {
+            self.wake.raise();
+        }
+        self.rouse(guard);
+    }
+
+    /// Keeps the descriptor readable, or no longer: for an event loop, where there is something to do
+    /// that no sign is to come of. It changes only when that does, or an edge-triggered loop would
+    /// never rest.
+    pub(super) fn keep_readable(&self, guard: &mut Guard<'_, T>, keep: bool) {
+        if guard.is_raised != keep {
+            guard.is_raised = keep;
+            match keep {
+                true => self.wake.raise(),
+                false => self.wake.calm(),
+            }
+        }
+    }
+
+    /// Has a task woken when somebody has looked.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
+    pub(super) fn register(guard: &mut Guard<'_, T>, waker: &Waker) {
+        if !guard.wakers.iter().any(|known| known.will_wake(waker)) {
+            guard.wakers.push(waker.clone());
+        }
+    }
+}
