@@ -234,18 +234,15 @@ impl Core {
                 // The signs that were taken may have been for them.
                 self.turn.rouse(guard);
             }
-            if let Some(done) = guard.content.attempt(&mut attempt)? {
-                guard.content.blocked.set(side, false);
-                return Ok(Some(done));
-            }
-            if !has_signs && !has_news {
-                break;
+            let done = guard.content.attempt(&mut attempt)?;
+            if done.is_some() || !has_signs && !has_news {
+                guard.content.blocked.set(side, done.is_none());
+                // The signs that were taken may have been for more than this.
+                let keep = guard.content.has_chance();
+                self.turn.keep_readable(guard, keep);
+                return Ok(done);
             }
         }
-        guard.content.blocked.set(side, true);
-        let keep = guard.content.has_chance_for_other(side);
-        self.turn.keep_readable(guard, keep);
-        Ok(None)
     }
 
     /// Ends reading, writing or both.
@@ -293,14 +290,6 @@ impl Shared {
 
     pub(super) fn is_connecting(&self) -> bool {
         matches!(self.phase, Phase::Connecting(_))
-    }
-
-    /// The connection, if it is made.
-    pub(super) fn link(&mut self) -> Option<&mut Link> {
-        match &mut self.phase {
-            Phase::Open(link) => Some(link),
-            _ => None,
-        }
     }
 
     /// `None` also while the connection is being made.
@@ -402,12 +391,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether the other direction than the one that is blocked could do something, which the signs
-    /// that were just taken may have been for.
-    fn has_chance_for_other(&self, blocked: Side) -> bool {
-        match (&self.phase, blocked) {
-            (Phase::Open(link), Side::Write) => link.can_read(),
-            (Phase::Open(link), Side::Read) => self.blocked.write && link.can_write(),
+    /// Whether a call that no sign is to come for could do something: data is there to be read, or
+    /// room for who wanted some.
+    fn has_chance(&self) -> bool {
+        match &self.phase {
+            Phase::Open(link) => link.can_read() || self.blocked.write && link.can_write(),
             _ => false,
         }
     }

@@ -54,7 +54,9 @@ impl Link {
             lost: None,
             is_down: false,
         };
-        link.speak_first();
+        // The second half of the receive buffer is due at once. Over iWARP the side that connected has
+        // to speak first, so that the other may.
+        link.tell();
         link
     }
 
@@ -190,14 +192,6 @@ impl Link {
         }
         let segment = self.queues.note_slot(&slot)?;
         self.post(message, Some(to), Payload::Segments(&[segment]), true)
-    }
-
-    /// Over iWARP the side that connected has to speak first, so that the other may: what is due at
-    /// the beginning is told at once.
-    fn speak_first(&mut self) {
-        if self.queues.sends_messages && self.queues.is_active {
-            self.tell();
-        }
     }
 
     /// Posts a message with the data that goes with it.

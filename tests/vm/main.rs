@@ -29,6 +29,7 @@ mod raw_cm;
 mod sample;
 mod self_test;
 mod siw;
+mod streams;
 mod subcommands;
 mod sync_ids;
 mod table;
@@ -84,6 +85,7 @@ fn tests() -> Vec<Test> {
         counts::tests(),
         instructions::tests(),
         multicast::tests(),
+        streams::tests(),
         interop::tests(),
         loopback::tests(),
         // Loads modules again.

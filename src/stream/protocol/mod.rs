@@ -262,9 +262,4 @@ impl Protocol {
         let farewell = self.farewell.take();
         farewell.filter(|_| self.peer != Peer::Gone)
     }
-
-    /// Bytes of a half of the receive buffer.
-    pub(crate) fn half(&self) -> u32 {
-        self.receiving.half()
-    }
 }

@@ -177,11 +177,6 @@ impl Receiving {
         self.next_slot = (self.next_slot + 1) % self.slots;
         grant
     }
-
-    /// Bytes of a half.
-    pub(crate) fn half(&self) -> u32 {
-        self.half
-    }
 }
 
 #[cfg(test)]
