@@ -205,7 +205,7 @@ fn a_descriptor_tells_of_what_can_be_done() -> TestResult {
             Err(error) => return Err(error.into()),
         }
     }
-    assert!(written >= 1 << 17, "{written} bytes");
+    assert!(written > 100_000, "{written} bytes");
     let mut read = 0;
     let mut bytes = vec![0; 1 << 16];
     while read < written {
