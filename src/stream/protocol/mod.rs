@@ -16,6 +16,9 @@ mod sending;
 mod under_way;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 pub(super) use receiving::Update;
 pub(super) use under_way::{CONTROLS, UnderWay};
 pub(super) use wire::{HELLO_LENGTH, Hello, MAPPING_LENGTH, Message, Place, SLOT_LENGTH, SLOTS};
