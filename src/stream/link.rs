@@ -33,6 +33,8 @@ pub(super) struct Link {
     lost: Option<Error>,
     /// Whether the queue pair does no more: no completion can be waited for.
     is_down: bool,
+    /// Whether this side may send: over iWARP the side that connected has to speak first.
+    may_speak: bool,
 }
 
 /// What a request carries.
@@ -49,13 +51,13 @@ impl Link {
         let mut link = Self {
             protocol: Protocol::new(queues.own, &peer),
             under_way: UnderWay::new(queues.send_depth, each, size),
+            may_speak: queues.is_active || !queues.sends_messages,
             queues,
             peer,
             lost: None,
             is_down: false,
         };
-        // The second half of the receive buffer is due at once. Over iWARP the side that connected has
-        // to speak first, so that the other may.
+        // The second half of the receive buffer is due at once, so each side has something to say.
         link.tell();
         link
     }
@@ -121,6 +123,7 @@ impl Link {
         let Some(bits) = bits else {
             return Err(ending::of_violation("the peer sent what is no message"));
         };
+        self.may_speak = true;
         self.queues.post_receive(index)?;
         match self.protocol.receive(Message::from_bits(bits)) {
             Ok(news) => Ok(news == News::Progress),
@@ -156,7 +159,7 @@ impl Link {
 
     /// Tells the peer what is due, as far as there is room.
     fn tell(&mut self) {
-        while self.under_way.has_room_for_control() && !self.is_down {
+        while self.may_speak && self.under_way.has_room_for_control() && !self.is_down {
             let told = if let Some(update) = self.protocol.update() {
                 self.tell_of_room(update)
             } else if let Some(message) = self.protocol.farewell() {
@@ -291,7 +294,7 @@ impl Link {
         let is_inline = length <= self.queues.max_inline;
         let has_target = self.protocol.room() > 0 || self.protocol.wanted_slot().is_some();
         let has_buffer = is_inline || self.under_way.buffer_room() >= length.min(SCRAP);
-        has_target && has_buffer && self.under_way.has_room(each)
+        self.may_speak && has_target && has_buffer && self.under_way.has_room(each)
     }
 
     /// Writes as much as there is room for. `None`: nothing yet.

@@ -51,6 +51,8 @@ pub(super) struct Queues {
     pub max_inline: usize,
     /// Whether messages go in sends of their own, since the device has no writes that carry them.
     pub sends_messages: bool,
+    /// Whether this side connected.
+    pub is_active: bool,
     /// Which of the places for slots that are under way is next.
     note: u32,
 }
@@ -63,6 +65,7 @@ impl Queues {
         id: CmId,
         settings: &StreamSettings,
         readiness: &Readiness,
+        is_active: bool,
     ) -> Result<Self> {
         let pd = id.protection_domain()?;
         let context = pd.context();
@@ -122,6 +125,7 @@ impl Queues {
             send_depth: sends,
             max_inline: max_inline.min(sizes.max_inline.max(MESSAGE_LENGTH as u16).into()),
             sends_messages,
+            is_active,
             note: 0,
         };
         for index in 0..receives {
