@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use super::protocol::{
-    CONTROLS, HELLO_LENGTH, Hello, MAPPING_LENGTH, Own, Place, SLOT_LENGTH, SLOTS,
+    CONTROLS, HELLO_LENGTH, Hello, MAPPING_LENGTH, Mapping, Own, Place, SLOT_LENGTH, SLOTS,
 };
 use super::settings::{Sizes, StreamSettings};
 use crate::cm::{CmId, ConnParam, EventChannel};
@@ -170,6 +170,14 @@ impl Queues {
             self.board.write(at, &[0; SLOT_LENGTH])?;
         }
         Ok(place)
+    }
+
+    /// Memory that the peer has mapped, by its place in the table; it may write there at any time.
+    pub(super) fn mapping(&self, index: u16) -> Result<Mapping> {
+        let at = SLOTS as usize * SLOT_LENGTH + usize::from(index) * MAPPING_LENGTH;
+        let mut bytes = [0; MAPPING_LENGTH];
+        self.board.read(at, &mut bytes)?;
+        Ok(Mapping::from_entry(bytes))
     }
 
     /// Keeps what is to be written to a slot of the peer's until it is there.
