@@ -62,8 +62,10 @@ fn threads_that_open_and_close() -> TestResult {
         false => (16, Duration::from_secs(5)),
     };
     let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    // What waits to be accepted when the listener goes is reset.
+    let stop_listening = AtomicBool::new(false);
     thread::scope(|scope| {
-        echo(scope, listener, &stop);
+        echo(scope, listener, &stop_listening);
         let workers: Vec<_> = (0..threads)
             .map(|_| {
                 scope.spawn(|| {
@@ -83,9 +85,12 @@ fn threads_that_open_and_close() -> TestResult {
             .collect();
         thread::sleep(time);
         stop.store(true, Ordering::Relaxed);
-        workers
+        let ends: Vec<_> = workers
             .into_iter()
-            .try_for_each(|worker| worker.join().expect("no panic"))
+            .map(thread::ScopedJoinHandle::join)
+            .collect();
+        stop_listening.store(true, Ordering::Relaxed);
+        ends.into_iter().try_for_each(|end| end.expect("no panic"))
     })?;
     let done = done.into_inner();
     assert!(done >= threads, "{done} streams");
@@ -95,7 +100,7 @@ fn threads_that_open_and_close() -> TestResult {
 fn many_streams_at_once() -> TestResult {
     let (count, length) = match environment::is_full_run() {
         true => (1000, 1 << 20),
-        false => (100, 1 << 16),
+        false => (40, 1 << 16),
     };
     raise_limit_of_descriptors()?;
     let settings = small().backlog(0);
@@ -120,7 +125,7 @@ fn raise_limit_of_descriptors() -> nix::Result<()> {
 fn much_through_one_stream() -> TestResult {
     let length = match environment::is_full_run() {
         true => 1 << 30,
-        false => 16 << 20,
+        false => 8 << 20,
     };
     let (active, passive) = pair()?;
     let before = memory()?;
@@ -142,7 +147,7 @@ fn memory() -> io::Result<usize> {
 fn open_and_close_again_and_again() -> TestResult {
     let rounds = match environment::is_full_run() {
         true => 100_000,
-        false => 200,
+        false => 100,
     };
     // Descriptors and kernel objects are counted around each test.
     for _ in 0..rounds {
