@@ -19,7 +19,8 @@ use crate::error::{Error, Result};
 use crate::fastpath::provider::bad_queue;
 use crate::sys::{Attr, Mapping, Value, page_size};
 
-/// Registers in the kernel's count of a static page: two more than programs use.
+/// Registers in the kernel's count of a static page: two more than programs use. The other two are
+/// those of the fast path, which the kernel gives to nobody.
 const NUMBERED_PER_UAR: u32 = 4;
 
 /// The registers of an open device.
@@ -27,7 +28,7 @@ const NUMBERED_PER_UAR: u32 = 4;
 pub(super) enum Registers {
     /// Pages on request.
     Dynamic(Dynamic),
-    /// Pages that came with the context, in the order of the kernel's numbers.
+    /// Pages that came with the context: the registers of programs, in the order of their numbers.
     Static {
         all: Vec<Arc<Register>>,
         arm: ArmRegister,
@@ -109,18 +110,28 @@ impl Registers {
     }
 
     /// The register that the kernel chose for a queue pair.
+    ///
+    /// # Errors
+    ///
+    /// When it is none of those that came with the context, or one that programs do not use.
     pub(super) fn chosen(&self, number: u32) -> Result<Lease> {
-        let found = match self {
-            Self::Static { all, .. } => all.get(number as usize).cloned(),
-            Self::Dynamic(_) => None,
+        let refuse = |what| {
+            let text = format!("the kernel chose doorbell register {number}, which {what}");
+            Err(bad_queue(text))
         };
-        let register = found.ok_or_else(|| {
-            bad_queue(format!(
-                "the kernel chose doorbell register {number}, which there is not"
-            ))
-        })?;
+        let Self::Static { all, .. } = self else {
+            return refuse("there is not");
+        };
+        let (uar, within) = (number / NUMBERED_PER_UAR, number % NUMBERED_PER_UAR);
+        let mut uars = all.chunks_exact(REGISTERS_PER_UAR as usize);
+        let Some(registers) = uars.nth(uar as usize) else {
+            return refuse("there is not");
+        };
+        let Some(register) = registers.get(within as usize) else {
+            return refuse("is not for programs");
+        };
         Ok(Lease {
-            register,
+            register: Arc::clone(register),
             home: None,
         })
     }
@@ -272,14 +283,14 @@ fn map_static(
         if arm.is_none() {
             arm = ArmRegister::new(&page, 0);
         }
-        let uars = 0..grant.uars_per_page * NUMBERED_PER_UAR;
-        for place in uars {
-            let index = number * grant.uars_per_page * NUMBERED_PER_UAR + place;
-            let how = grant.use_of_static(index, count, settings);
-            let begins = (place / NUMBERED_PER_UAR) as usize * UAR_SIZE;
-            let within = place % NUMBERED_PER_UAR;
-            let register = Register::new(&page, begins, within, grant.half, how, index);
-            all.push(Arc::new(register.ok_or_else(|| too_small(&page))?));
+        for uar in 0..grant.uars_per_page {
+            for within in 0..REGISTERS_PER_UAR {
+                let index = (number * grant.uars_per_page + uar) * NUMBERED_PER_UAR + within;
+                let how = grant.use_of_static(index, count, settings);
+                let begins = uar as usize * UAR_SIZE;
+                let register = Register::new(&page, begins, within, grant.half, how, index);
+                all.push(Arc::new(register.ok_or_else(|| too_small(&page))?));
+            }
         }
     }
     let arm = arm.ok_or_else(|| {
