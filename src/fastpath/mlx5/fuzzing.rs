@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use rdmacm_kernel_abi::mlx5::{AllocUcontextResp, Cqe64, CqeOpcode};
+use rdmacm_kernel_abi::mlx5::{AllocUcontextResp, Cqe64, CqeOpcode, UAR_SIZE};
 use rdmacm_kernel_abi::uverbs::WcStatus;
 use rdmacm_kernel_abi::uverbs::ioctl::QpCap;
 
@@ -20,7 +20,7 @@ use super::posted::{Incoming, QueuePair, Receives, Sends, SharedReceives};
 use super::queue_memory::{QueueMemory, pages};
 use super::record::{Record, Records};
 use super::recv_queue::RecvQueue;
-use super::register::{ArmRegister, Register, UAR_SIZE, Use};
+use super::register::{ArmRegister, Register, Use};
 use super::registers::Lease;
 use super::scatter::{RegionNote, Regions};
 use super::send_queue::SendQueue;

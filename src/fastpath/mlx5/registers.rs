@@ -9,19 +9,17 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rdmacm_kernel_abi::mlx5::{MmapCmd, UarAllocType, uar_ids};
+use rdmacm_kernel_abi::mlx5::{
+    BFREGS_PER_UAR, MmapCmd, PROGRAM_BFREGS_PER_UAR, UAR_SIZE, UarAllocType, uar_ids,
+};
 use zerocopy::IntoBytes;
 
 use super::grant::{Grant, Settings};
-use super::register::{ArmRegister, REGISTERS_PER_UAR, Register, UAR_SIZE, Use};
+use super::register::{ArmRegister, Register, Use};
 use crate::device::{Context, DOORBELL_REGISTERS, UNSHARED_DOORBELL_REGISTERS};
 use crate::error::{Error, Result};
 use crate::fastpath::provider::bad_queue;
 use crate::sys::{Attr, Mapping, Value, page_size};
-
-/// Registers in the kernel's count of a static page: two more than programs use. The other two are
-/// those of the fast path, which the kernel gives to nobody.
-const NUMBERED_PER_UAR: u32 = 4;
 
 /// The registers of an open device.
 #[derive(Debug)]
@@ -122,8 +120,8 @@ impl Registers {
         let Self::Static { all, .. } = self else {
             return refuse("there is not");
         };
-        let (uar, within) = (number / NUMBERED_PER_UAR, number % NUMBERED_PER_UAR);
-        let mut uars = all.chunks_exact(REGISTERS_PER_UAR as usize);
+        let (uar, within) = (number / BFREGS_PER_UAR, number % BFREGS_PER_UAR);
+        let mut uars = all.chunks_exact(PROGRAM_BFREGS_PER_UAR as usize);
         let Some(registers) = uars.nth(uar as usize) else {
             return refuse("there is not");
         };
@@ -215,7 +213,7 @@ impl Dynamic {
 fn registers_of_page(context: &Context, grant: &Grant, how: Use) -> Result<Vec<Arc<Register>>> {
     let (page, index) = allocate(context, UarAllocType::BF)?;
     let uars = (0..grant.uars_per_page)
-        .flat_map(|uar| (0..REGISTERS_PER_UAR).map(move |number| (uar, number)));
+        .flat_map(|uar| (0..PROGRAM_BFREGS_PER_UAR).map(move |number| (uar, number)));
     let registers = uars.map(|(uar, number)| {
         let begins = uar as usize * UAR_SIZE;
         let index = index.wrapping_add(uar);
@@ -270,7 +268,7 @@ fn map_static(
     count: u32,
 ) -> Result<Registers> {
     let page_size = page_size();
-    let pages = count / (grant.uars_per_page * REGISTERS_PER_UAR);
+    let pages = count / (grant.uars_per_page * PROGRAM_BFREGS_PER_UAR);
     let command = match settings.no_blue_flame {
         true => MmapCmd::NC_PAGE,
         false => MmapCmd::REGULAR_PAGE,
@@ -284,8 +282,8 @@ fn map_static(
             arm = ArmRegister::new(&page, 0);
         }
         for uar in 0..grant.uars_per_page {
-            for within in 0..REGISTERS_PER_UAR {
-                let index = (number * grant.uars_per_page + uar) * NUMBERED_PER_UAR + within;
+            for within in 0..PROGRAM_BFREGS_PER_UAR {
+                let index = (number * grant.uars_per_page + uar) * BFREGS_PER_UAR + within;
                 let how = grant.use_of_static(index, count, settings);
                 let begins = uar as usize * UAR_SIZE;
                 let register = Register::new(&page, begins, within, grant.half, how, index);
