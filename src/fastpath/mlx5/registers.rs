@@ -299,6 +299,8 @@ fn map_static(
     Ok(Registers::Static { all, arm })
 }
 
+/// Maps registers. That the kernel mapped less than it was asked for shows nowhere but in a fault at
+/// the first store; what it says of the length itself is held against the place of each register.
 fn map(context: &Context, length: usize, offset: u64) -> Result<Arc<Mapping>> {
     context
         .map_registers(length, offset)
