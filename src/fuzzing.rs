@@ -10,7 +10,7 @@ pub use crate::cm::fuzzing::{cm_events, path_service, peer_data};
 pub use crate::device::fuzzing::{device_events, device_list, device_queries};
 pub use crate::fastpath::mlx5_completions;
 pub use crate::verbs::fuzzing::{
-    reply_path, rxe_completions, rxe_queues, siw_completions, siw_queues,
+    mlx5_device, reply_path, rxe_completions, rxe_queues, siw_completions, siw_queues,
 };
 
 #[cfg(test)]
@@ -30,6 +30,7 @@ mod tests {
         ("device_list", super::device_list),
         ("device_queries", super::device_queries),
         ("mlx5_completions", super::mlx5_completions),
+        ("mlx5_device", super::mlx5_device),
         ("path_service", super::path_service),
         ("peer_data", super::peer_data),
         ("reply_path", super::reply_path),

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 
 use rdmacm::Context;
 
+use crate::harness::Outcome;
+
 const DEVICE: &str = "RDMACM_TEST_DEVICE";
 const ADDR: &str = "RDMACM_TEST_ADDR";
 const ADDR6: &str = "RDMACM_TEST_ADDR6";
@@ -50,6 +52,12 @@ pub fn context() -> Context {
     device
         .open()
         .unwrap_or_else(|error| panic!("{name} does not open: {error}"))
+}
+
+/// Skips a test for what the device under test has, or has not: "no atomic write".
+pub fn skip(what: &str) -> Outcome {
+    let driver = context().device().driver();
+    Outcome::Skip(format!("{driver} here has {what}"))
 }
 
 /// Address of the network device below the RDMA device.

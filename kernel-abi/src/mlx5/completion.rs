@@ -83,6 +83,18 @@ pub const CQ_SET_CI: usize = 0;
 /// Index of the arm word in a doorbell record; given by the device.
 pub const CQ_ARM_DB: usize = 1;
 
+/// Bits of the consumer counter that a doorbell record and an arm word have; given by the device.
+pub const CQ_CI_MASK: u32 = 0x00ff_ffff;
+
+/// Arm word: where the number of the attempt is, which tells one from the next; given by the device.
+pub const CQ_ARM_SERIAL_SHIFT: u32 = 28;
+
+/// Bits of the number of the attempt; given by the device.
+pub const CQ_ARM_SERIAL_MASK: u32 = 3;
+
+/// Bit of [`Cqe64::op_own`]: the sender asked for a solicited event; given by the device.
+pub const CQE_SOLICITED: u8 = 1 << 1;
+
 constants! {
     ARM_CONSTANTS: u32, "MLX5_" {
         /// Offset in a doorbell page of the register that arms completion queues.

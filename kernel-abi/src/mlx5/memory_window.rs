@@ -66,6 +66,13 @@ constants! {
     }
 }
 
+/// Queue pair number in [`MkeyContextSeg::qpn_mkey`]: any queue pair may use the key. Given by the
+/// device.
+pub const ANY_QPN: u32 = 0x00ff_ffff;
+
+/// Most bytes of a piece of a translation, [`UmrKlmSeg::byte_count`]; given by the device.
+pub const KLM_MAX_BYTES: u64 = 1 << 31;
+
 /// Says what changes.
 #[doc(alias = "mlx5_wqe_umr_ctrl_seg")]
 #[derive(

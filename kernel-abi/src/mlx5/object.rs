@@ -169,6 +169,18 @@ flag_bits! {
     }
 }
 
+/// Bits of the numbers of queue pairs and other queues, and of [`CreateQp::uidx`]; given by the
+/// device.
+pub const NUMBER_MASK: u32 = 0x00ff_ffff;
+
+/// [`CreateQp::uidx`] of a context whose completions name queue pairs by their own numbers; the
+/// kernel takes no other there. In no header.
+pub const NO_USER_INDEX: u32 = NUMBER_MASK;
+
+/// Bit of [`CreateQp::ece_options`]: the program knows of options of enhanced connection
+/// establishment. In no header.
+pub const KNOWS_ECE: u32 = 1 << 28;
+
 /// Streams of a DC initiator.
 #[doc(alias = "mlx5_ib_create_qp_dci_streams")]
 #[derive(

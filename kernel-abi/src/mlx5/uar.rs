@@ -2,6 +2,17 @@
 
 pub use self::{mmap::*, types::*};
 
+/// Bytes of a doorbell page; given by the device.
+pub const UAR_SIZE: usize = 4096;
+
+/// BlueFlame registers of a doorbell page that programs use; given by the device.
+pub const PROGRAM_BFREGS_PER_UAR: u32 = 2;
+
+/// BlueFlame registers of a doorbell page in the kernel's numbers,
+/// [`CreateQpResp::bfreg_index`](super::CreateQpResp::bfreg_index). Those behind the ones that
+/// programs use are of the fast path, which the kernel gives to nobody. In no header.
+pub const BFREGS_PER_UAR: u32 = 4;
+
 mod mmap {
     use super::super::HEADER;
 

@@ -70,6 +70,56 @@ constants! {
     }
 }
 
+/// Bits of the counters of a send or receive queue: those of a doorbell record, of
+/// [`CtrlSeg::opmod_idx_opcode`] and of a completion. Given by the device.
+pub const WQ_COUNTER_MASK: u32 = 0xffff;
+
+/// Bytes of the longest send request: the length in [`CtrlSeg::qpn_ds`] has six bits. Given by the
+/// device.
+pub const MAX_WQE_BYTES: u32 = 63 * 16;
+
+/// Bit of [`WqeAv::grh_gid_fl`]: the packet has a global route. Not for RoCE, where it has in any
+/// case. Given by the device.
+pub const AV_HAS_GRH: u32 = 1 << 30;
+
+/// Where in [`WqeAv::grh_gid_fl`] the index of the local GID is; given by the device.
+pub const AV_SGID_INDEX_SHIFT: u32 = 20;
+
+/// Bits of [`WqeAv::grh_gid_fl`] that are the flow label; given by the device.
+pub const AV_FLOW_LABEL_MASK: u32 = 0x000f_ffff;
+
+/// Where in [`WqeAv::stat_rate_sl`] the rate limit is; given by the device.
+pub const AV_STAT_RATE_SHIFT: u32 = 4;
+
+/// The device's number of a static rate, by the kernel's (`enum ibv_rate`): the nearest that is not
+/// slower, or 0 for none. Given by the device.
+pub const STAT_RATES: [u8; 24] = [
+    0,  // As fast as the port.
+    0,  // No rate.
+    7,  // 2.5 Gb/s
+    8,  // 10
+    9,  // 30
+    10, // 5
+    11, // 20
+    12, // 40
+    13, // 60
+    14, // 80
+    15, // 120
+    11, // 14
+    13, // 56
+    15, // 112
+    0,  // 168
+    9,  // 25
+    15, // 100
+    0,  // 200
+    0,  // 300
+    9,  // 28
+    13, // 50
+    0,  // 400
+    0,  // 600
+    0,  // 800
+];
+
 /// Offset of the first BlueFlame register in a doorbell page; given by the device.
 pub const BF_OFFSET: usize = 0x800;
 

@@ -4,7 +4,10 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::mem::offset_of;
 
-use rdmacm_kernel_abi::mlx5::{CreateAhResp, EXTENDED_UD_AV, WqeAv};
+use rdmacm_kernel_abi::mlx5::{
+    AV_FLOW_LABEL_MASK, AV_HAS_GRH, AV_SGID_INDEX_SHIFT, AV_STAT_RATE_SHIFT, CreateAhResp,
+    EXTENDED_UD_AV, STAT_RATES, WqeAv,
+};
 use rdmacm_kernel_abi::uverbs::AhAttr;
 use zerocopy::IntoBytes;
 
@@ -19,10 +22,6 @@ pub(crate) struct AhSetup {
     is_ethernet: bool,
     answer: CreateAhResp,
 }
-
-/// Bit of the word with the flow label: the packet has a global route. Not for RoCE, where it has in
-/// any case.
-const HAS_GLOBAL_ROUTE: u32 = 1 << 30;
 
 impl AhSetup {
     pub(crate) fn new(context: &Context, attr: &AhAttr) -> Result<Self> {
@@ -106,7 +105,8 @@ pub(super) fn vector(attr: &AhAttr, network: Network) -> WqeAv {
         dqp_dct: EXTENDED_UD_AV.into(),
         ..Default::default()
     };
-    let rate = rate(attr.static_rate) << 4;
+    let rate = STAT_RATES.get(usize::from(attr.static_rate));
+    let rate = rate.map_or(0, |rate| rate << AV_STAT_RATE_SHIFT);
     if network == Network::InfiniBand {
         vector.stat_rate_sl = rate | attr.sl & 0xf;
         vector.fl_mlid = attr.src_path_bits & 0x7f;
@@ -120,11 +120,11 @@ pub(super) fn vector(attr: &AhAttr, network: Network) -> WqeAv {
     if attr.is_global != 0 {
         let grh = attr.grh;
         let route = match network {
-            Network::InfiniBand => HAS_GLOBAL_ROUTE,
+            Network::InfiniBand => AV_HAS_GRH,
             Network::RoceV1 | Network::RoceV2 => 0,
         };
-        let gid = u32::from(grh.sgid_index) << 20;
-        vector.grh_gid_fl = (route | gid | grh.flow_label & 0xf_ffff).into();
+        let gid = u32::from(grh.sgid_index) << AV_SGID_INDEX_SHIFT;
+        vector.grh_gid_fl = (route | gid | grh.flow_label & AV_FLOW_LABEL_MASK).into();
         vector.tclass = grh.traffic_class;
         vector.hop_limit = grh.hop_limit;
         vector.rgid = grh.dgid;
@@ -136,40 +136,9 @@ pub(super) fn vector(attr: &AhAttr, network: Network) -> WqeAv {
 /// of the flow label, or any.
 fn source_port(flow_label: u32) -> u16 {
     const FIRST: u16 = 0xc000;
-    let folded = match flow_label & 0xf_ffff {
+    let folded = match flow_label & AV_FLOW_LABEL_MASK {
         0 => RandomState::new().build_hasher().finish() as u16,
         label => (label ^ label >> 14) as u16,
     };
     FIRST | folded & 0x3fff
-}
-
-/// The device's number of a static rate, given the kernel's: the nearest that is not slower, or none.
-fn rate(kernel: u8) -> u8 {
-    const RATES: [u8; 24] = [
-        0,  // As fast as the port.
-        0,  // No rate.
-        7,  // 2.5 Gb/s
-        8,  // 10
-        9,  // 30
-        10, // 5
-        11, // 20
-        12, // 40
-        13, // 60
-        14, // 80
-        15, // 120
-        11, // 14
-        13, // 56
-        15, // 112
-        0,  // 168
-        9,  // 25
-        15, // 100
-        0,  // 200
-        0,  // 300
-        9,  // 28
-        13, // 50
-        0,  // 400
-        0,  // 600
-        0,  // 800
-    ];
-    RATES.get(usize::from(kernel)).copied().unwrap_or(0)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rdmacm_kernel_abi::mlx5::AllocUcontextResp;
+use rdmacm_kernel_abi::mlx5::{AllocUcontextResp, NO_USER_INDEX, NUMBER_MASK};
 
 use super::grant::{Grant, Settings};
 use super::record::{Record, Records};
@@ -58,9 +58,6 @@ impl Card {
     }
 }
 
-/// What the kernel wants where completions name queue pairs by their own numbers.
-const NO_USER_INDEX: u32 = 0x00ff_ffff;
-
 /// The numbers in use.
 #[derive(Debug, Default)]
 struct Numbers(Mutex<Vec<bool>>);
@@ -97,7 +94,7 @@ impl UserIndex {
     pub(super) fn key(&self, qp_num: u32) -> u32 {
         match self.home {
             Some(_) => self.number,
-            None => qp_num & 0x00ff_ffff,
+            None => qp_num & NUMBER_MASK,
         }
     }
 }

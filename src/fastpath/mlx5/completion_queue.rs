@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rdmacm_kernel_abi::mlx5::{CQ_ARM_DB, CQ_DB_REQ_NOT, CQ_DB_REQ_NOT_SOL, CQ_SET_CI};
+use rdmacm_kernel_abi::mlx5::{
+    CQ_ARM_DB, CQ_ARM_SERIAL_MASK, CQ_ARM_SERIAL_SHIFT, CQ_CI_MASK, CQ_DB_REQ_NOT,
+    CQ_DB_REQ_NOT_SOL, CQ_SET_CI,
+};
 use rdmacm_kernel_abi::uverbs::Wc;
 
 use super::cq_ring::{CqRing, Cursor, Entry};
@@ -152,7 +155,7 @@ impl CompletionQueue {
         doorbell::order_reads_before();
         self.directory
             .record()
-            .set(CQ_SET_CI, self.cursor.counter & 0x00ff_ffff);
+            .set(CQ_SET_CI, self.cursor.counter & CQ_CI_MASK);
     }
 
     /// Takes the next completion if it is one of a send or write that succeeded, of the queue pair of
@@ -314,8 +317,8 @@ impl CompletionQueue {
             false => CQ_DB_REQ_NOT,
         };
         // The device takes a number that it has seen for one that it has answered.
-        let serial = self.events.load(Ordering::Relaxed) & 3;
-        let word = serial << 28 | command | self.cursor.counter & 0x00ff_ffff;
+        let serial = self.events.load(Ordering::Relaxed) & CQ_ARM_SERIAL_MASK;
+        let word = serial << CQ_ARM_SERIAL_SHIFT | command | self.cursor.counter & CQ_CI_MASK;
         self.directory.record().set(CQ_ARM_DB, word);
         self.arm.arm(u64::from(word) << 32 | u64::from(self.number));
     }

@@ -1,7 +1,8 @@
 //! What a completion says.
 
 use rdmacm_kernel_abi::mlx5::{
-    Cqe64, CqeOpcode, CqeSyndrome, ErrCqe, INLINE_SCATTER_32, INLINE_SCATTER_64, Opcode,
+    Cqe64, CqeOpcode, CqeSyndrome, ErrCqe, INLINE_SCATTER_32, INLINE_SCATTER_64, NUMBER_MASK,
+    Opcode,
 };
 use rdmacm_kernel_abi::uverbs::{Wc, WcFlags, WcOpcode, WcStatus};
 use zerocopy::FromZeros;
@@ -145,7 +146,7 @@ pub(super) fn responder(entry: Entry, pair: &QueuePair, regions: &mut KnownRegio
         byte_len,
         qp_num: qp_num(sop_drop_qpn(entry)),
         opcode: WcOpcode::RECV.0,
-        src_qp: flags_rqpn & 0x00ff_ffff,
+        src_qp: flags_rqpn & NUMBER_MASK,
         sl: (flags_rqpn >> 24 & 0xf) as u8,
         pkey_index: u32::from_be(immediate) as u16,
         ..Wc::new_zeroed()
@@ -297,7 +298,7 @@ fn sop_drop_qpn(entry: Entry) -> u32 {
 
 #[inline(always)]
 fn qp_num(sop_drop_qpn: u32) -> u32 {
-    sop_drop_qpn & 0x00ff_ffff
+    sop_drop_qpn & NUMBER_MASK
 }
 
 /// Where in its queue the request or the receive stands.

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::cq_ring::{CqRing, Entry};
 use super::posted::{Incoming, QueuePair, SharedReceives};
 use super::record::Record;
-use rdmacm_kernel_abi::mlx5::{CQ_SET_CI, Cqe64};
+use rdmacm_kernel_abi::mlx5::{CQ_CI_MASK, CQ_SET_CI, Cqe64, NUMBER_MASK};
 
 /// What makers of queue pairs and the poller share.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Directory {
                 false => entry.read(|at| (&raw const (*at).sop_drop_qpn).cast::<u32>()),
             }
         };
-        u32::from_be(word) & 0x00ff_ffff
+        u32::from_be(word) & NUMBER_MASK
     }
 
     /// Adds a queue pair.
@@ -237,7 +237,7 @@ impl Gone {
     /// Where what is to be taken out ends, with the poller at a counter. The end is known by its 24
     /// lower bits.
     pub(super) fn end_from(&self, counter: u32) -> u32 {
-        let ahead = self.end.wrapping_sub(counter) & 0x00ff_ffff;
+        let ahead = self.end.wrapping_sub(counter) & CQ_CI_MASK;
         // Far ahead is behind: the poller has been there.
         match ahead < 1 << 23 {
             true => counter.wrapping_add(ahead),

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use rdmacm_kernel_abi::mlx5::{AllocUcontextResp, Cqe64, CqeOpcode};
+use rdmacm_kernel_abi::mlx5::{AllocUcontextResp, Cqe64, CqeOpcode, UAR_SIZE};
 use rdmacm_kernel_abi::uverbs::WcStatus;
 use rdmacm_kernel_abi::uverbs::ioctl::QpCap;
 
@@ -20,7 +20,7 @@ use super::posted::{Incoming, QueuePair, Receives, Sends, SharedReceives};
 use super::queue_memory::{QueueMemory, pages};
 use super::record::{Record, Records};
 use super::recv_queue::RecvQueue;
-use super::register::{ArmRegister, Register, UAR_SIZE, Use};
+use super::register::{ArmRegister, Register, Use};
 use super::registers::Lease;
 use super::scatter::{RegionNote, Regions};
 use super::send_queue::SendQueue;
@@ -29,47 +29,22 @@ use super::shared_recv_queue::SharedRecvQueue;
 use super::sizes::{RecvSize, SendSize, SharedSize};
 use crate::fastpath::request::{Operation, Payload, PostError, RemoteAddress, Request, SendFlags};
 use crate::fastpath::{Completion, QpType, Segment};
-use crate::sys::hostile::Hostile;
+use crate::sys::hostile::{Hostile, Input};
 use crate::sys::{Kernel, MapFor, Mapping, Memory};
 
 /// Completions of any bytes between posts, resets, ends and changes of queues. Each that is reported
 /// is of a request or a receive that is under way in that queue, or says that something is wrong; and
 /// nothing is written but to registered memory.
 pub fn mlx5_completions(input: &[u8]) {
-    let mut input = Input(input);
+    let mut input = Input::new(input);
     let mut world = World::new(input.byte());
     for _ in 0..128 {
-        if input.0.is_empty() {
+        if input.is_done() {
             break;
         }
         world.step(&mut input);
     }
     world.check_memory();
-}
-
-/// The rest of the input; zeros at its end.
-struct Input<'i>(&'i [u8]);
-
-impl Input<'_> {
-    fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else {
-            return 0;
-        };
-        self.0 = rest;
-        *first
-    }
-
-    fn below(&mut self, count: usize) -> usize {
-        usize::from(self.byte()) % count
-    }
-
-    fn half(&mut self) -> u16 {
-        u16::from_be_bytes([self.byte(), self.byte()])
-    }
-
-    fn word(&mut self) -> u32 {
-        u32::from(self.half()) << 16 | u32::from(self.half())
-    }
 }
 
 /// A completion queue, and where its device goes on.

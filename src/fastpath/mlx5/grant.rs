@@ -2,17 +2,14 @@
 
 use std::env;
 
-use rdmacm_kernel_abi::mlx5::{AllocUcontextResp, CmdsSuppUhw};
+use rdmacm_kernel_abi::mlx5::{AllocUcontextResp, CmdsSuppUhw, MAX_WQE_BYTES, UAR_SIZE};
 
-use super::register::UAR_SIZE;
 use crate::device::UNSHARED_DOORBELL_REGISTERS;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::page_size;
 
 /// More registers than this no kernel gives.
 const MOST_REGISTERS: u32 = 512;
-/// The longest request that its own length field can tell: 63 times 16 bytes.
-const LONGEST_REQUEST: u32 = 63 * 16;
 
 /// What the kernel granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +76,7 @@ impl Grant {
             half: answer.bf_reg_size / 2,
             static_registers: answer.tot_bfregs,
             uars_per_page: answer.num_uars_per_page,
-            max_send_bytes: u32::from(answer.max_sq_desc_sz).min(LONGEST_REQUEST),
+            max_send_bytes: u32::from(answer.max_sq_desc_sz).min(MAX_WQE_BYTES),
             max_recv_bytes: u32::from(answer.max_rq_desc_sz),
             max_send_blocks: answer.max_send_wqebb,
             max_recv_wr: answer.max_recv_wr,

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdmacm_kernel_abi::mlx5::{DataSeg, INVALID_LKEY, RCV_DBR};
+use rdmacm_kernel_abi::mlx5::{DataSeg, INVALID_LKEY, RCV_DBR, WQ_COUNTER_MASK};
 
 use super::doorbell;
 use super::posted::{FIRST, Receives};
@@ -112,7 +112,7 @@ impl RecvQueue {
         // The receives before their count.
         doorbell::order_memory();
         self.record
-            .set(RCV_DBR as usize, self.pushed as u32 & 0xffff);
+            .set(RCV_DBR as usize, self.pushed as u32 & WQ_COUNTER_MASK);
     }
 
     /// Begins anew after the queue pair was reset.

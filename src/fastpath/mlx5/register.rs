@@ -12,15 +12,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rdmacm_kernel_abi::mlx5::{BF_OFFSET, CQ_DOORBELL};
+use rdmacm_kernel_abi::mlx5::{BF_OFFSET, CQ_DOORBELL, UAR_SIZE};
 
 use super::doorbell;
 use crate::sys::Mapping;
-
-/// Bytes of a doorbell page.
-pub(super) const UAR_SIZE: usize = 4096;
-/// BlueFlame registers of a page that programs use.
-pub(super) const REGISTERS_PER_UAR: u32 = 2;
 
 /// A register that send queues ring.
 #[derive(Debug)]

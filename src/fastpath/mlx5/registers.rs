@@ -9,25 +9,24 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rdmacm_kernel_abi::mlx5::{MmapCmd, UarAllocType, uar_ids};
+use rdmacm_kernel_abi::mlx5::{
+    BFREGS_PER_UAR, MmapCmd, PROGRAM_BFREGS_PER_UAR, UAR_SIZE, UarAllocType, uar_ids,
+};
 use zerocopy::IntoBytes;
 
 use super::grant::{Grant, Settings};
-use super::register::{ArmRegister, REGISTERS_PER_UAR, Register, UAR_SIZE, Use};
+use super::register::{ArmRegister, Register, Use};
 use crate::device::{Context, DOORBELL_REGISTERS, UNSHARED_DOORBELL_REGISTERS};
 use crate::error::{Error, Result};
 use crate::fastpath::provider::bad_queue;
 use crate::sys::{Attr, Mapping, Value, page_size};
-
-/// Registers in the kernel's count of a static page: two more than programs use.
-const NUMBERED_PER_UAR: u32 = 4;
 
 /// The registers of an open device.
 #[derive(Debug)]
 pub(super) enum Registers {
     /// Pages on request.
     Dynamic(Dynamic),
-    /// Pages that came with the context, in the order of the kernel's numbers.
+    /// Pages that came with the context: the registers of programs, in the order of their numbers.
     Static {
         all: Vec<Arc<Register>>,
         arm: ArmRegister,
@@ -109,18 +108,28 @@ impl Registers {
     }
 
     /// The register that the kernel chose for a queue pair.
+    ///
+    /// # Errors
+    ///
+    /// When it is none of those that came with the context, or one that programs do not use.
     pub(super) fn chosen(&self, number: u32) -> Result<Lease> {
-        let found = match self {
-            Self::Static { all, .. } => all.get(number as usize).cloned(),
-            Self::Dynamic(_) => None,
+        let refuse = |what| {
+            let text = format!("the kernel chose doorbell register {number}, which {what}");
+            Err(bad_queue(text))
         };
-        let register = found.ok_or_else(|| {
-            bad_queue(format!(
-                "the kernel chose doorbell register {number}, which there is not"
-            ))
-        })?;
+        let Self::Static { all, .. } = self else {
+            return refuse("there is not");
+        };
+        let (uar, within) = (number / BFREGS_PER_UAR, number % BFREGS_PER_UAR);
+        let mut uars = all.chunks_exact(PROGRAM_BFREGS_PER_UAR as usize);
+        let Some(registers) = uars.nth(uar as usize) else {
+            return refuse("there is not");
+        };
+        let Some(register) = registers.get(within as usize) else {
+            return refuse("is not for programs");
+        };
         Ok(Lease {
-            register,
+            register: Arc::clone(register),
             home: None,
         })
     }
@@ -204,7 +213,7 @@ impl Dynamic {
 fn registers_of_page(context: &Context, grant: &Grant, how: Use) -> Result<Vec<Arc<Register>>> {
     let (page, index) = allocate(context, UarAllocType::BF)?;
     let uars = (0..grant.uars_per_page)
-        .flat_map(|uar| (0..REGISTERS_PER_UAR).map(move |number| (uar, number)));
+        .flat_map(|uar| (0..PROGRAM_BFREGS_PER_UAR).map(move |number| (uar, number)));
     let registers = uars.map(|(uar, number)| {
         let begins = uar as usize * UAR_SIZE;
         let index = index.wrapping_add(uar);
@@ -259,7 +268,7 @@ fn map_static(
     count: u32,
 ) -> Result<Registers> {
     let page_size = page_size();
-    let pages = count / (grant.uars_per_page * REGISTERS_PER_UAR);
+    let pages = count / (grant.uars_per_page * PROGRAM_BFREGS_PER_UAR);
     let command = match settings.no_blue_flame {
         true => MmapCmd::NC_PAGE,
         false => MmapCmd::REGULAR_PAGE,
@@ -272,14 +281,14 @@ fn map_static(
         if arm.is_none() {
             arm = ArmRegister::new(&page, 0);
         }
-        let uars = 0..grant.uars_per_page * NUMBERED_PER_UAR;
-        for place in uars {
-            let index = number * grant.uars_per_page * NUMBERED_PER_UAR + place;
-            let how = grant.use_of_static(index, count, settings);
-            let begins = (place / NUMBERED_PER_UAR) as usize * UAR_SIZE;
-            let within = place % NUMBERED_PER_UAR;
-            let register = Register::new(&page, begins, within, grant.half, how, index);
-            all.push(Arc::new(register.ok_or_else(|| too_small(&page))?));
+        for uar in 0..grant.uars_per_page {
+            for within in 0..PROGRAM_BFREGS_PER_UAR {
+                let index = (number * grant.uars_per_page + uar) * BFREGS_PER_UAR + within;
+                let how = grant.use_of_static(index, count, settings);
+                let begins = uar as usize * UAR_SIZE;
+                let register = Register::new(&page, begins, within, grant.half, how, index);
+                all.push(Arc::new(register.ok_or_else(|| too_small(&page))?));
+            }
         }
     }
     let arm = arm.ok_or_else(|| {
@@ -290,6 +299,8 @@ fn map_static(
     Ok(Registers::Static { all, arm })
 }
 
+/// Maps registers. That the kernel mapped less than it was asked for shows nowhere but in a fault at
+/// the first store; what it says of the length itself is held against the place of each register.
 fn map(context: &Context, length: usize, offset: u64) -> Result<Arc<Mapping>> {
     context
         .map_registers(length, offset)

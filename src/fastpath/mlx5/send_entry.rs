@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use rdmacm_kernel_abi::mlx5::{Cqe64, CqeOpcode, Opcode};
+use rdmacm_kernel_abi::mlx5::{CQE_SOLICITED, Cqe64, CqeOpcode, NUMBER_MASK, Opcode};
 use rdmacm_kernel_abi::uverbs::WcOpcode;
 
 use super::doorbell;
@@ -21,8 +21,6 @@ pub(super) struct Said {
     pub completion: u32,
 }
 
-/// The bit of `op_own` that is of receives only.
-const SOLICITED: u8 = 1 << 1;
 const _: () = assert!(CqeOpcode::REQ.0 == 0);
 
 /// The opcode of the completion of each kind of request, and `OTHER` where the completion says more.
@@ -47,7 +45,7 @@ impl SendEntry {
         // SAFETY: by the caller.
         let op_own = unsafe { AtomicU8::from_ptr(&raw mut (*at.as_ptr()).op_own) };
         // All bits but one are to be as they are of such entries: the kind is 0.
-        let is_it = op_own.load(Ordering::Relaxed) & !SOLICITED == owner;
+        let is_it = op_own.load(Ordering::Relaxed) & !CQE_SOLICITED == owner;
         // The device wrote the rest of the entry before the owner.
         doorbell::order_loads();
         is_it.then_some(Self(at))
@@ -83,7 +81,7 @@ pub(super) struct Key(u32);
 
 impl Key {
     /// The three bytes that are the number.
-    const MASK: u32 = 0x00ff_ffff_u32.to_be();
+    const MASK: u32 = NUMBER_MASK.to_be();
 
     pub(super) fn new(number: u32) -> Self {
         Self(number.to_be() & Self::MASK)

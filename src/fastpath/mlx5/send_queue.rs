@@ -7,7 +7,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdmacm_kernel_abi::mlx5::SND_DBR;
+use rdmacm_kernel_abi::mlx5::{SND_DBR, WQ_COUNTER_MASK};
 
 use super::doorbell;
 use super::grant::Settings;
@@ -364,7 +364,8 @@ impl SendQueue {
         self.rung = pushed;
         // The requests before their count.
         doorbell::order_memory();
-        self.record.set(SND_DBR as usize, pushed.block & 0xffff);
+        self.record
+            .set(SND_DBR as usize, pushed.block & WQ_COUNTER_MASK);
         let is_one = pushed.number == rung.number + 1;
         if is_one && last.length.wrapping_sub(2) < hot.flame {
             // SAFETY: the queue keeps the register. The request fits a half of it, and each block lies

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 
 use rdmacm_kernel_abi::mlx5::{
     CreateCq, CreateCqFlags, CreateCqResp, CreateQp, CreateQpResp, CreateSrq, CreateSrqResp,
-    QpFlags, ResizeCq,
+    KNOWS_ECE, NUMBER_MASK, QpFlags, ResizeCq,
 };
 use rdmacm_kernel_abi::uverbs::ioctl::QpCap;
 use zerocopy::IntoBytes;
@@ -251,9 +251,6 @@ fn directory_of(cq: Option<&queues::CompletionQueue>) -> Option<Arc<Directory>> 
     }
 }
 
-/// Says that the program can speak of options of enhanced connection establishment.
-const KNOWS_ECE: u32 = 0x1000_0000;
-
 impl QpSetup {
     pub(crate) fn new(context: &Context, wish: QpWish<'_>) -> Result<Self> {
         let card = Card::of(context)?;
@@ -385,7 +382,7 @@ impl QpSetup {
         };
         let key = self.user_index.key(made.number);
         let places = places(
-            (key, made.number & 0x00ff_ffff),
+            (key, made.number & NUMBER_MASK),
             sends,
             self.send_directory,
             incoming,

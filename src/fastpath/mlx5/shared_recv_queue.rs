@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use rdmacm_kernel_abi::mlx5::{RCV_DBR, SrqNextSeg};
+use rdmacm_kernel_abi::mlx5::{RCV_DBR, SrqNextSeg, WQ_COUNTER_MASK};
 
 use super::doorbell;
 use super::posted::SharedReceives;
@@ -91,7 +91,8 @@ impl SharedRecvQueue {
     pub(crate) fn publish(&mut self) {
         // The receives, and the links to them, before their count.
         doorbell::order_memory();
-        self.record.set(RCV_DBR as usize, self.pushed & 0xffff);
+        self.record
+            .set(RCV_DBR as usize, self.pushed & WQ_COUNTER_MASK);
     }
 
     /// Puts places that are free again to the end of the list: the one behind the end if it is, else

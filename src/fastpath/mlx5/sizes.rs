@@ -2,7 +2,7 @@
 
 use rdmacm_kernel_abi::mlx5::{
     AtomicSeg, CtrlSeg, DataSeg, DatagramSeg, InlDataSeg, MkeyContextSeg, RaddrSeg, SEND_WQE_BB,
-    SrqNextSeg, UmrCtrlSeg,
+    SrqNextSeg, UmrCtrlSeg, WQ_COUNTER_MASK,
 };
 use rdmacm_kernel_abi::uverbs::ioctl::QpCap;
 
@@ -108,7 +108,7 @@ impl SendSize {
 }
 
 /// The counters of a queue have 16 bits.
-const MOST_BLOCKS: u64 = 1 << 16;
+const MOST_BLOCKS: u64 = WQ_COUNTER_MASK as u64 + 1;
 
 /// What a request needs besides its segments or its inline bytes. A queue pair that is connected may
 /// change memory keys, which takes most.
@@ -168,7 +168,7 @@ impl RecvSize {
     }
 }
 
-const MOST_RECEIVES: u64 = 1 << 16;
+const MOST_RECEIVES: u64 = WQ_COUNTER_MASK as u64 + 1;
 
 impl SharedSize {
     /// # Errors

@@ -2,7 +2,8 @@
 //! carries out like others. They say which fields of the key change, and to what.
 
 use rdmacm_kernel_abi::mlx5::{
-    MKEY_CONTEXT_FREE, MkeyAccess, MkeyContextSeg, MkeyMask, UmrCtrlSeg, UmrFlags, UmrKlmSeg,
+    ANY_QPN, KLM_MAX_BYTES, MKEY_CONTEXT_FREE, MkeyAccess, MkeyContextSeg, MkeyMask, UmrCtrlSeg,
+    UmrFlags, UmrKlmSeg,
 };
 use rdmacm_kernel_abi::uverbs::AccessFlags;
 use zerocopy::byteorder::big_endian::U32;
@@ -11,11 +12,8 @@ use super::sizes::TRANSLATION;
 use super::wqe::Writer;
 use crate::fastpath::request::WindowBind;
 
-/// The longest window: a piece of the translation says its length in 31 bits.
-pub(super) const LONGEST_WINDOW: u64 = 1 << 31;
-
-/// In place of the number of the only queue pair that may use a key: any may.
-const ANY_QP: u32 = 0x00ff_ffff;
+/// The longest window: it is one piece of the translation.
+pub(super) const LONGEST_WINDOW: u64 = KLM_MAX_BYTES;
 
 /// Binds a memory window, or closes one where the range has no bytes.
 ///
@@ -33,7 +31,7 @@ pub(super) unsafe fn write_bind(to: &mut Writer, bind: &WindowBind, qp_num: u32)
             bind.new_rkey,
             match is_bound_to_qp && opens {
                 true => qp_num,
-                false => ANY_QP,
+                false => ANY_QPN,
             },
         ),
         ..Default::default()
@@ -85,7 +83,7 @@ pub(super) unsafe fn write_invalidate(to: &mut Writer) {
         ..Default::default()
     };
     // SAFETY: by the caller.
-    unsafe { write_bind(to, &closed, ANY_QP) };
+    unsafe { write_bind(to, &closed, ANY_QPN) };
 }
 
 fn qpn_mkey(key: u32, qp_num: u32) -> U32 {

@@ -3,8 +3,8 @@
 use std::ptr::NonNull;
 
 use rdmacm_kernel_abi::mlx5::{
-    AtomicSeg, CtrlFlags, CtrlSeg, DataSeg, DatagramSeg, INLINE_SEG, InlDataSeg, Opcode, RaddrSeg,
-    WqeAv,
+    AtomicSeg, CtrlFlags, CtrlSeg, DataSeg, DatagramSeg, INLINE_SEG, InlDataSeg, NUMBER_MASK,
+    Opcode, RaddrSeg, WqeAv,
 };
 use rdmacm_kernel_abi::uverbs::WcOpcode;
 
@@ -234,7 +234,7 @@ unsafe fn write_rare(to: &mut Writer, operation: Operation<'_>, qp_num: u32) {
                 to.put(DatagramSeg {
                     av: WqeAv {
                         qkey: receiver.qkey.into(),
-                        dqp_dct: (av.dqp_dct.get() | receiver.qp_num & 0x00ff_ffff).into(),
+                        dqp_dct: (av.dqp_dct.get() | receiver.qp_num & NUMBER_MASK).into(),
                         ..av
                     },
                 });

@@ -4,8 +4,13 @@
 //! each answer is the next bytes of the input. Two things are kept as they are, since the library
 //! has to believe them: descriptors are real and new, and a mapping is as long as it was asked for.
 //! Once the input is used up, answers are zeros and no event waits.
+//!
+//! An mlx5 device has more answers that have to fit before anything is made of them: there the input
+//! says what is wrong with an answer that is right ([`mlx5`]), and after its end nothing is.
 
+mod input;
 mod memory;
+mod mlx5;
 
 use std::fs::File;
 use std::io;
@@ -22,7 +27,9 @@ use rdmacm_kernel_abi::ucma::{self, CommandHeader, CreateId, JoinMcast};
 use rdmacm_kernel_abi::uverbs::{self, QueryDeviceResp, ioctl};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+pub(crate) use input::Input;
 use memory::{PAGE, Pages};
+pub(crate) use mlx5::Card;
 
 use super::linux::each_netlink_message;
 use super::{
@@ -41,6 +48,8 @@ pub(crate) enum Discovery {
     Rxe,
     /// The same with a siw device.
     Siw,
+    /// The same with an mlx5 device.
+    Mlx5,
     /// The input answers netlink and sysfs, and tells what a device can do.
     Input,
 }
@@ -57,9 +66,13 @@ struct State {
     /// What the program gave for its ids and groups, which the kernel hands back in events.
     cookies: Vec<u64>,
     plain_queues: bool,
+    /// What an mlx5 device grants.
+    card: Card,
     /// Commands of devices have to be written: there is no ioctl.
     is_older: bool,
     handles: u32,
+    /// The last attempt to destroy something was refused.
+    has_refused_destroy: bool,
     memory: Vec<Pages>,
     /// The event record that was read last.
     record: Vec<u8>,
@@ -77,6 +90,7 @@ impl Hostile {
         state.input.extend_from_slice(input);
         (state.at, state.discovery) = (0, discovery);
         (state.plain_queues, state.is_older) = (false, false);
+        (state.card, state.handles, state.has_refused_destroy) = (Card::default(), 0, false);
         state.cookies.clear();
         state.record.clear();
     }
@@ -89,6 +103,11 @@ impl Hostile {
     /// Makes queues from now on as they should be: one page, empty.
     pub(crate) fn make_queues_plain(&self, plain: bool) {
         self.state().plain_queues = plain;
+    }
+
+    /// What an mlx5 device grants from now on, where the input does not say otherwise.
+    pub(crate) fn put_card(&self, card: Card) {
+        self.state().card = card;
     }
 
     /// Takes the commands of devices by `write()` only, from now on.
@@ -128,6 +147,18 @@ impl Hostile {
     /// The length of a mapping, which are counted from 0 in the order they were made.
     pub(crate) fn mapping_length(&self, mapping: usize) -> usize {
         self.state().memory[mapping].length()
+    }
+
+    /// Where a mapping is.
+    pub(crate) fn mapping_address(&self, mapping: usize) -> NonNull<u8> {
+        self.state().memory[mapping].address()
+    }
+
+    /// The mapping that begins at an address, if there is one still.
+    pub(crate) fn mapping_at(&self, address: NonNull<u8>) -> Option<usize> {
+        let state = self.state();
+        let mut memory = state.memory.iter();
+        memory.position(|pages| pages.address() == address)
     }
 
     /// Reads a mapping; zeros behind its end.
@@ -182,6 +213,17 @@ impl State {
         Err(io::Error::from_raw_os_error(errno))
     }
 
+    /// Refuses to destroy something on an mlx5 device, but not the second attempt at it: memory of
+    /// what is there for ever would be leaked on purpose.
+    fn refuse_destroy(&mut self) -> io::Result<()> {
+        let outcome = match self.has_refused_destroy {
+            true => Ok(()),
+            false => self.refuse(),
+        };
+        self.has_refused_destroy = outcome.is_err();
+        outcome
+    }
+
     fn text(&mut self) -> Vec<u8> {
         let length = self.byte();
         self.bytes(usize::from(length)).to_vec()
@@ -220,7 +262,14 @@ impl State {
             answer[..length].copy_from_slice(&fixed.as_bytes()[..length]);
             return;
         }
-        self.fill(answer);
+        match self.discovery {
+            Discovery::Mlx5 => {
+                let right = self.card.written(command, self.handles);
+                self.distort(&right, answer);
+            }
+            Discovery::Rxe | Discovery::Siw | Discovery::Input => self.fill(answer),
+        }
+        self.handles = self.handles.wrapping_add(1);
         if command == uverbs::Command::CREATE_COMP_CHANNEL {
             answer.copy_from_slice(&some_descriptor().into_raw_fd().to_ne_bytes());
         }
@@ -327,7 +376,7 @@ impl Kernel for Hostile {
     fn device_number(&self, _fd: BorrowedFd<'_>) -> io::Result<Option<u64>> {
         let mut state = self.state();
         match state.discovery {
-            Discovery::Rxe | Discovery::Siw => Ok(Some(libc::makedev(231, 192))),
+            Discovery::Rxe | Discovery::Siw | Discovery::Mlx5 => Ok(Some(libc::makedev(231, 192))),
             Discovery::Input => {
                 let (major, minor) = (state.byte(), state.byte());
                 Ok((major != 0).then(|| libc::makedev(major.into(), minor.into())))
@@ -345,8 +394,12 @@ impl Kernel for Hostile {
 
     fn write_command(&self, _fd: BorrowedFd<'_>, command: WriteCommand<'_>) -> io::Result<()> {
         let mut state = self.state();
-        state.refuse()?;
-        if let Some(number) = verbs_command(command.request) {
+        let number = verbs_command(command.request);
+        match number.is_some_and(mlx5::destroys) && state.discovery == Discovery::Mlx5 {
+            true => state.refuse_destroy(),
+            false => state.refuse(),
+        }?;
+        if let Some(number) = number {
             if let Some((_, answer)) = command.response {
                 state.answer_verbs(number, answer);
             }
@@ -384,9 +437,13 @@ impl Kernel for Hostile {
         if state.is_older {
             return Err(io::Error::from_raw_os_error(libc::ENOTTY));
         }
-        state.refuse()?;
-        let is_write = (command.object, command.method)
-            == (ioctl::object::DEVICE, ioctl::device::INVOKE_WRITE);
+        let method = (command.object, command.method);
+        let is_mlx5 = state.discovery == Discovery::Mlx5;
+        match is_mlx5 && mlx5::is_destroyed_by(method) {
+            true => state.refuse_destroy(),
+            false => state.refuse(),
+        }?;
+        let is_write = method == (ioctl::object::DEVICE, ioctl::device::INVOKE_WRITE);
         let mut written = uverbs::Command(0);
         for attr in command.attrs.iter_mut() {
             match &mut attr.value {
@@ -397,7 +454,7 @@ impl Kernel for Hostile {
                     written = uverbs::Command(number as u32);
                 }
                 Value::Out(answer) if is_query_device(written) => match state.discovery {
-                    Discovery::Rxe | Discovery::Siw => {
+                    Discovery::Rxe | Discovery::Siw | Discovery::Mlx5 => {
                         let fixed = capable_device();
                         let length = answer.len().min(size_of_val(&fixed));
                         answer[..length].copy_from_slice(&fixed.as_bytes()[..length]);
@@ -407,8 +464,12 @@ impl Kernel for Hostile {
                 Value::Out(answer) if state.plain_queues && attr.id == ioctl::UHW_OUT => {
                     answer.copy_from_slice(match state.discovery {
                         Discovery::Siw => ONE_SIW_PAGE.as_bytes(),
-                        Discovery::Rxe | Discovery::Input => ONE_PAGE.as_bytes(),
+                        Discovery::Rxe | Discovery::Mlx5 | Discovery::Input => ONE_PAGE.as_bytes(),
                     });
+                }
+                Value::Out(answer) if is_mlx5 => {
+                    let right = state.card.answer(method, written, attr.id, state.handles);
+                    state.distort(&right, answer);
                 }
                 Value::Out(answer) | Value::AddressOf(answer) => state.fill(answer),
                 Value::NewHandle(handle) => {
@@ -460,6 +521,8 @@ impl Kernel for Hostile {
         state.refuse()?;
         let address = state.map(length)?;
         match state.plain_queues {
+            // A page of registers, which nobody reads.
+            _ if state.discovery == Discovery::Mlx5 => {}
             true => state.make_plain_queue(),
             false => state.fill_queue(),
         }
@@ -467,7 +530,11 @@ impl Kernel for Hostile {
     }
 
     fn map_memory(&self, length: usize) -> io::Result<NonNull<u8>> {
-        self.state().map(length)
+        let mut state = self.state();
+        if state.discovery == Discovery::Mlx5 {
+            state.refuse()?;
+        }
+        state.map(length)
     }
 
     unsafe fn unmap(&self, address: NonNull<u8>, length: usize) {
@@ -505,6 +572,7 @@ impl Kernel for Hostile {
         let mut state = self.state();
         let (name, node_type) = match state.discovery {
             Discovery::Siw => ("siw0", "4: RNIC"),
+            Discovery::Mlx5 => ("mlx5_0", "1: CA"),
             Discovery::Rxe | Discovery::Input => ("rxe0", "1: CA"),
         };
         let fixed = match path.to_str().and_then(|path| path.rsplit('/').next()) {
@@ -527,6 +595,9 @@ impl Kernel for Hostile {
 
     fn read_link(&self, _path: &Path) -> io::Result<PathBuf> {
         let mut state = self.state();
+        if state.discovery == Discovery::Mlx5 {
+            return Ok("../../bus/pci/drivers/mlx5_core".into());
+        }
         state.refuse()?;
         Ok(String::from_utf8_lossy(&state.text()).as_ref().into())
     }

@@ -1,11 +1,13 @@
 //! Fuzz targets: queues in memory, and the headers of datagrams.
 
+mod mlx5;
 mod reply;
 mod rxe;
 mod siw;
 
 use rdmacm_kernel_abi::uverbs::{Wc, WcFlags, WcOpcode, WcStatus};
 
+pub use mlx5::mlx5_device;
 pub use reply::reply_path;
 pub use rxe::{rxe_completions, rxe_queues};
 pub use siw::{siw_completions, siw_queues};

@@ -369,7 +369,10 @@ fn what_cannot_be_granted_is_said() {
 #[test]
 fn a_queue_pair_with_a_register_that_there_is_not_is_destroyed_again() {
     for config in &configs()[1..] {
-        for index in [32, 33, 0x8000_0000, u32::MAX] {
+        // There are eight pages, of four numbers each. The first two are those of programs.
+        let is_none = [32, 33, 0x8000_0000, u32::MAX].map(|index| (index, "which there is not"));
+        let is_of_fast_path = [2, 3, 6, 31].map(|index| (index, "which is not for programs"));
+        for (index, what) in is_none.into_iter().chain(is_of_fast_path) {
             let twin = Machine::new(config);
             twin.tamper(move |call, attr, bytes| {
                 if Answer::of(call) == Some(Answer::Qp) && matches!(attr, 0 | ioctl::UHW_OUT) {
@@ -378,7 +381,7 @@ fn a_queue_pair_with_a_register_that_there_is_not_is_destroyed_again() {
                 }
             });
             let error = twin.work().unwrap_err().to_string();
-            let text = format!("doorbell register {index}, which there is not");
+            let text = format!("doorbell register {index}, {what}");
             assert!(error.contains(&text), "{error}");
             twin.assert_clean();
         }

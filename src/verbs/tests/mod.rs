@@ -9,6 +9,7 @@ mod lists;
 mod loopback;
 mod memory;
 mod mlx5_answers;
+mod mlx5_counters;
 mod mlx5_threads;
 mod recorded;
 mod refusals;

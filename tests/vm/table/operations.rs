@@ -138,7 +138,7 @@ fn atomic_writes() -> TestResult {
     }
     Ok(match has_it {
         true => Outcome::Pass,
-        false => Outcome::Skip("no atomic write on siw and before Linux 6.2: refused".into()),
+        false => environment::skip("no atomic write: refused"),
     })
 }
 
@@ -173,7 +173,7 @@ fn flushes() -> TestResult {
     }
     Ok(match has_it {
         true => Outcome::Pass,
-        false => Outcome::Skip("no flush on siw and before Linux 6.2: refused".into()),
+        false => environment::skip("no flush: refused"),
     })
 }
 

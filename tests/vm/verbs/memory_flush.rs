@@ -50,7 +50,7 @@ fn has_flushes(pd: &Pd) -> Result<bool> {
 }
 
 fn skip() -> TestResult {
-    Ok(Outcome::Skip("rxe of this kernel has no flush".into()))
+    Ok(environment::skip("no flush"))
 }
 
 fn what_was_written_is_flushed() -> TestResult {
@@ -157,7 +157,7 @@ fn persistence_needs_persistent_memory() -> TestResult {
 fn flushes_where_there_are_none() -> TestResult {
     let pd = environment::context().alloc_pd()?;
     if has_flushes(&pd)? {
-        return Ok(Outcome::Skip("rxe of this kernel has flushes".into()));
+        return Ok(environment::skip("flushes"));
     }
     let refused = flushable(&pd).map(drop).expect_err("there are no flushes");
     println!("{refused}");

@@ -216,9 +216,7 @@ fn assert_refused(pd: &Pd, access: Access, at: RemoteAddress) -> Result<()> {
 fn atomic_writes_put_eight_bytes_in_place() -> TestResult {
     let pd = environment::context().alloc_pd()?;
     if !pd.context().attr()?.has_atomic_write() {
-        return Ok(Outcome::Skip(
-            "rxe of this kernel has no atomic write".into(),
-        ));
+        return Ok(environment::skip("no atomic write"));
     }
     let mut line = Line::new(&pd, Access::REMOTE_WRITE)?;
     let mut memory = pd.alloc(64, ANY_ACCESS)?;
@@ -254,7 +252,7 @@ fn atomic_writes_put_eight_bytes_in_place() -> TestResult {
 fn atomic_writes_where_there_are_none() -> TestResult {
     let pd = environment::context().alloc_pd()?;
     if pd.context().attr()?.has_atomic_write() {
-        return Ok(Outcome::Skip("rxe of this kernel has atomic writes".into()));
+        return Ok(environment::skip("atomic writes"));
     }
     let mut line = Line::new(&pd, Access::REMOTE_ATOMIC)?;
     let memory = pd.alloc(8, ANY_ACCESS)?;

@@ -31,7 +31,7 @@ impl World {
         }
         let (request, driver_request) = body.split_at(request_size);
         let mut driver = Driver {
-            request: driver_request,
+            request: driver_request.into(),
             room: room - answer_size,
             answer: Vec::new(),
         };
@@ -60,7 +60,7 @@ impl World {
         self.check_context(file)?;
         let (request, driver_request) = body.split_at(length);
         let mut driver = Driver {
-            request: driver_request,
+            request: driver_request.into(),
             room: driver_room,
             answer: Vec::new(),
         };

@@ -55,12 +55,7 @@ impl World {
         {
             return Err(libc::EINVAL);
         }
-        let request = attrs.bytes(ioctl::UHW_IN);
-        let mut driver = Driver {
-            request: &request,
-            room: attrs.room(ioctl::UHW_OUT),
-            answer: Vec::new(),
-        };
+        let mut driver = attrs.driver();
         let (handle, entries) = self.create_cq(file, &asked, &mut driver)?;
         attrs.put(id::RESP_CQE, &entries)?;
         attrs.put_some(ioctl::UHW_OUT, &driver.answer)?;

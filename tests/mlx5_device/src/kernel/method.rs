@@ -6,7 +6,6 @@ use rdmacm_kernel_abi::mlx5::uar_ids;
 use rdmacm_kernel_abi::uverbs::DriverId;
 use rdmacm_kernel_abi::uverbs::ioctl::{self, device, object};
 
-use super::Driver;
 use super::packet::{Attrs, Packet};
 use crate::world::{FileId, Outcome, World};
 
@@ -82,12 +81,7 @@ impl World {
             ioctl::UHW_OUT,
         ];
         attrs.check_known(&known)?;
-        let request = attrs.bytes(ioctl::UHW_IN);
-        let mut driver = Driver {
-            request: &request,
-            room: attrs.room(ioctl::UHW_OUT),
-            answer: Vec::new(),
-        };
+        let mut driver = attrs.driver();
         self.get_context(file, &mut driver)?;
         attrs.put_some(id::NUM_COMP_VECTORS, &VECTORS.to_ne_bytes())?;
         attrs.put_some(id::CORE_SUPPORT, &1u64.to_ne_bytes())?;
@@ -106,12 +100,7 @@ impl World {
         attrs.check_known(&known)?;
         let number = attrs.typed::<u64>(id::WRITE_CMD)? as u32;
         let request = attrs.bytes(id::CORE_IN);
-        let driver_request = attrs.bytes(ioctl::UHW_IN);
-        let mut driver = Driver {
-            request: &driver_request,
-            room: attrs.room(ioctl::UHW_OUT),
-            answer: Vec::new(),
-        };
+        let mut driver = attrs.driver();
         let room = attrs.room(id::CORE_OUT);
         let answer = self.command(file, number, &request, room, &mut driver)?;
         attrs.put_some(id::CORE_OUT, &answer)?;

@@ -17,6 +17,8 @@ pub(crate) use doorbell_page::copy_deadline;
 pub(crate) use port::{LID, mac_of};
 pub(crate) use qp::is_multicast;
 
+use std::borrow::Cow;
+
 use zerocopy::FromBytes;
 
 use crate::channel::Channel;
@@ -25,7 +27,7 @@ use crate::world::{FileId, Object, Outcome, World};
 
 /// The driver's part of a command: what the program says, and how much room there is for an answer.
 pub(super) struct Driver<'a> {
-    pub(super) request: &'a [u8],
+    pub(super) request: Cow<'a, [u8]>,
     pub(super) room: usize,
     pub(super) answer: Vec<u8>,
 }

@@ -2,9 +2,10 @@
 
 use std::ptr::NonNull;
 
-use rdmacm_kernel_abi::uverbs::ioctl::{Attr, AttrFlags, Header};
+use rdmacm_kernel_abi::uverbs::ioctl::{self, Attr, AttrFlags, Header};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::Driver;
 use crate::memory;
 use crate::world::Outcome;
 
@@ -102,6 +103,15 @@ impl Attrs {
     /// Room for an answer, in bytes.
     pub(super) fn room(&self, id: u16) -> usize {
         self.find(id).map_or(0, |attr| usize::from(attr.len))
+    }
+
+    /// The driver's part of the command.
+    pub(super) fn driver(&self) -> Driver<'static> {
+        Driver {
+            request: self.bytes(ioctl::UHW_IN).into(),
+            room: self.room(ioctl::UHW_OUT),
+            answer: Vec::new(),
+        }
     }
 
     /// Writes an answer that needs all its room.

@@ -74,12 +74,7 @@ impl World {
             signals_all: flags.contains(QpCreateFlags::SQ_SIG_ALL),
             async_channel: self.async_channel(file, event_fd.transpose()?)?,
         };
-        let request = attrs.bytes(ioctl::UHW_IN);
-        let mut driver = Driver {
-            request: &request,
-            room: attrs.room(ioctl::UHW_OUT),
-            answer: Vec::new(),
-        };
+        let mut driver = attrs.driver();
         let made = self.create_qp(file, &asked, &mut driver)?;
         attrs.put(id::RESP_CAP, &made.cap)?;
         attrs.put(id::RESP_QP_NUM, &made.number)?;

@@ -59,12 +59,7 @@ impl World {
             limit: attrs.typed(id::LIMIT)?,
             async_channel: self.async_channel(file, event_fd.transpose()?)?,
         };
-        let request = attrs.bytes(ioctl::UHW_IN);
-        let mut driver = Driver {
-            request: &request,
-            room: attrs.room(ioctl::UHW_OUT),
-            answer: Vec::new(),
-        };
+        let mut driver = attrs.driver();
         let made = self.create_srq(file, &asked, &mut driver)?;
         attrs.put(id::RESP_MAX_WR, &made.max_wr)?;
         attrs.put(id::RESP_MAX_SGE, &made.max_sge)?;
