@@ -277,7 +277,9 @@ fn abilities(context: &Context, service: QpType) -> Result<Abilities> {
         has_fenced_reads: is_ib_rc,
         completes_in_order: !is_iwarp,
         // Not on siw of Linux 6.12: see `is_short_and_crosses`. Nor does it get over reads of no bytes
-        // among others, and now and then over fences.
+        // among others, and now and then over fences: two runs of 20 stood still with requests of both
+        // sides outstanding. What waits at a fence keeps siw from answering the peer's reads, so both
+        // sides seem to wait for each other.
         crosses_pages: !is_iwarp,
         least_read: usize::from(is_iwarp),
         windows: WINDOWS.iter().copied().filter(has_window).collect(),

@@ -13,6 +13,12 @@ pub const QUEUE_KEY: u32 = 0x1234_5678;
 /// Reads and atomics under way at a time, and answered at a time.
 const READS: u8 = 4;
 
+/// How long an acknowledgement may take before the requests are sent again: 4.096 µs * 2^18, a second.
+/// Here nothing is lost, so what is sent again was only slow, and rxe does not get over that where
+/// there are fences: a read or atomic keeps its place among those under way, and what is fenced,
+/// itself even, waits until all places are free. The queue stands still then, without an error.
+const ACK_TIMEOUT: u8 = 18;
+
 /// A port and the way from it to itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Way {
@@ -74,7 +80,7 @@ impl Way {
             receiving = receiving.responder_resources(self.reads).min_rnr_timer(12);
             sending = sending
                 .initiator_depth(self.reads)
-                .timeout(14)
+                .timeout(ACK_TIMEOUT)
                 .retry_count(6)
                 .rnr_retry_count(6);
         }
