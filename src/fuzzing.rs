@@ -9,6 +9,7 @@
 pub use crate::cm::fuzzing::{cm_events, path_service, peer_data};
 pub use crate::device::fuzzing::{device_events, device_list, device_queries};
 pub use crate::fastpath::mlx5_completions;
+pub use crate::stream::fuzzing::stream_messages;
 pub use crate::verbs::fuzzing::{
     mlx5_device, reply_path, rxe_completions, rxe_queues, siw_completions, siw_queues,
 };
@@ -38,6 +39,7 @@ mod tests {
         ("rxe_queues", super::rxe_queues),
         ("siw_completions", super::siw_completions),
         ("siw_queues", super::siw_queues),
+        ("stream_messages", super::stream_messages),
     ];
 
     fn names_in(folder: &Path) -> BTreeSet<String> {

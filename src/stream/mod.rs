@@ -7,6 +7,8 @@
 mod backlog;
 mod core;
 mod ending;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod handshake;
 mod link;
 mod listener;
