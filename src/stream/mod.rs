@@ -10,6 +10,7 @@ mod ending;
 mod handshake;
 mod link;
 mod listener;
+mod mapped;
 mod protocol;
 mod queues;
 mod service;
@@ -19,5 +20,6 @@ mod stream;
 mod turn;
 
 pub use listener::{Incoming as IncomingStreams, RdmaListener};
+pub use mapped::MappedBuffer;
 pub use settings::StreamSettings;
-pub use stream::RdmaStream;
+pub use stream::{RdmaStream, StreamReady};

@@ -59,7 +59,7 @@ fn pattern(from: usize, length: usize) -> Vec<u8> {
 }
 
 /// Writes a pattern and reads it at the other end.
-fn carry(from: &RdmaStream, to: &RdmaStream, length: usize, piece: usize) -> io::Result<()> {
+pub fn carry(from: &RdmaStream, to: &RdmaStream, length: usize, piece: usize) -> io::Result<()> {
     thread::scope(|scope| {
         let writer = scope.spawn(move || {
             let mut from = from;
