@@ -1,17 +1,12 @@
 //! The command line: the options of the C program.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Parser, value_parser};
-use rdmacm::{AddrInfoQuery, PortSpace};
 
 use crate::Result;
-
-/// Bytes and counts of a measurement of which not all was told.
-const DEFAULT_SIZE: u32 = 1000;
-const DEFAULT_TRANSFERS: u32 = 1000;
-const DEFAULT_ITERATIONS: u32 = 1;
+use crate::measured::{Manner, Options, TestOption};
 
 /// Measures streams over RDMA. Without `-s` it is the server.
 ///
@@ -24,244 +19,38 @@ const DEFAULT_ITERATIONS: u32 = 1;
     args_override_self = true
 )]
 pub struct Args {
-    /// Be a client of the server with this address or name
-    #[arg(short, value_name = "ADDR")]
-    server: Option<String>,
-
-    /// Address to listen on, or to connect from
-    #[arg(short, value_name = "ADDR")]
-    bind: Option<String>,
-
-    /// Form of the addresses: name, ip, ipv6 (the last two are no names to look up)
-    #[arg(short, value_name = "FORM", value_parser = AddressForm::parse)]
-    format: Option<AddressForm>,
-
-    /// Bytes of the buffers for sending and receiving
-    #[arg(short = 'B', value_name = "BYTES", default_value_t = 1 << 19, value_parser = value_parser!(u32).range(1..=i64::from(i32::MAX)))]
-    pub buffer_size: u32,
-
-    /// Transfers of so many bytes go inline while latency is measured
-    #[arg(short, value_name = "BYTES", default_value_t = 64)]
-    inline_size: u16,
-
-    /// Iterations
-    #[arg(short = 'I', value_parser = count())]
-    iterations: Option<u32>,
-
-    /// Transfers in each direction of an iteration
-    #[arg(short = 'C', value_parser = count())]
-    count: Option<u32>,
-
-    /// Bytes of a transfer; `all` is a longer series of sizes
-    #[arg(short = 'S', value_parser = Size::parse)]
-    size: Option<Size>,
-
-    /// Port
-    #[arg(short, default_value_t = 7471)]
-    port: u16,
+    #[command(flatten)]
+    pub options: Options,
 
     /// Look after so many seconds of silence whether the peer is still there
     #[arg(short, value_name = "SECONDS", value_parser = value_parser!(u16).range(1..))]
     keepalive: Option<u16>,
 
     /// How to test: s|socket (TCP), a|async (an event loop), b|blocking, n|nonblocking (the default),
-    /// f|fork (TCP, a thread for each connection), r|resolve (addresses by rdma_getaddrinfo's way),
+    /// f|fork (TCP, a thread for each connection), r|resolve (names by rdma_getaddrinfo's rules),
     /// v|verify (check the data)
     #[arg(short = 'T', value_name = "OPTION", value_parser = TestOption::parse)]
     test: Vec<TestOption>,
 }
 
-fn count() -> clap::builder::RangedI64ValueParser<u32> {
-    value_parser!(u32).range(1..=i64::from(i32::MAX))
-}
-
-/// What is an address and what a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AddressForm {
-    Name,
-    Ip,
-}
-
-impl AddressForm {
-    fn parse(text: &str) -> std::result::Result<Self, String> {
-        let text = text.to_ascii_lowercase();
-        match text.as_str() {
-            "name" => Ok(Self::Name),
-            _ if text.starts_with("ip") => Ok(Self::Ip),
-            _ if text.starts_with("gid") => Err("streams have IP addresses only".into()),
-            _ => Err("not one of name, ip, ipv6".into()),
-        }
-    }
-}
-
-/// What `-S` says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Size {
-    All,
-    Bytes(u32),
-}
-
-impl Size {
-    fn parse(text: &str) -> std::result::Result<Self, String> {
-        if has_prefix(text, "all") {
-            return Ok(Self::All);
-        }
-        match text.parse() {
-            Ok(bytes) if (1..=i32::MAX as u32).contains(&bytes) => Ok(Self::Bytes(bytes)),
-            _ => Err("neither `all` nor a number of bytes from 1 on".into()),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TestOption {
-    Socket,
-    Async,
-    Blocking,
-    Fork,
-    Nonblocking,
-    Resolve,
-    Verify,
-}
-
-impl TestOption {
-    /// The letter, or the word; of the word the beginning is enough, and what follows it is not read.
-    const NAMES: [(&str, &str, Self); 7] = [
-        ("s", "socket", Self::Socket),
-        ("a", "async", Self::Async),
-        ("b", "block", Self::Blocking),
-        ("f", "fork", Self::Fork),
-        ("n", "nonblock", Self::Nonblocking),
-        ("r", "resolve", Self::Resolve),
-        ("v", "verify", Self::Verify),
-    ];
-
-    fn parse(text: &str) -> std::result::Result<Self, String> {
-        let mut names = Self::NAMES.iter();
-        names
-            .find(|(letter, word, _)| text == *letter || has_prefix(text, word))
-            .map(|(_, _, option)| *option)
-            .ok_or_else(|| "no such test option".into())
-    }
-}
-
-fn has_prefix(text: &str, prefix: &str) -> bool {
-    text.get(..prefix.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-}
-
-/// How calls wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
-    /// The calls themselves.
-    Blocking,
-    /// They do not: they are made again and again.
-    Spinning,
-    /// In an event loop that asks without waiting, again and again.
-    Polling,
-    /// In an event loop that sleeps.
-    Sleeping,
-}
-
-/// Which measurements to make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Plan {
-    Series {
-        all_sizes: bool,
-    },
-    One {
-        size: u32,
-        transfers: u32,
-        iterations: u32,
-    },
-}
-
 impl Args {
     /// The server's address, for a client.
     pub fn server(&self) -> Result<Option<SocketAddr>> {
-        let server = self.server.as_deref();
-        server
-            .map(|server| self.resolve(server, self.port, false))
-            .transpose()
-    }
-
-    pub fn is_client(&self) -> bool {
-        self.server.is_some()
+        self.options.server(&self.test)
     }
 
     /// Where a server listens.
     pub fn listen_on(&self) -> Result<SocketAddr> {
-        self.resolve(self.bind.as_deref().unwrap_or("0.0.0.0"), self.port, true)
+        self.options.listen_on(&self.test)
     }
 
     /// Where a client connects from, if it matters.
     pub fn source(&self) -> Result<Option<SocketAddr>> {
-        let bind = self.bind.as_deref();
-        bind.map(|bind| self.resolve(bind, 0, true)).transpose()
+        self.options.source(&self.test)
     }
 
-    /// Of several addresses of a name the first.
-    fn resolve(&self, host: &str, port: u16, passive: bool) -> Result<SocketAddr> {
-        let failed = |reason: &dyn std::fmt::Display| format!("{host}: {reason}");
-        let is_numeric = self.format == Some(AddressForm::Ip);
-        if self.has(TestOption::Resolve) {
-            let query = AddrInfoQuery::new().node(host).service(port.to_string());
-            let query = query.port_space(PortSpace::Tcp);
-            let query = if passive { query.passive() } else { query };
-            let query = if is_numeric {
-                query.numeric_host()
-            } else {
-                query
-            };
-            let found = query.resolve().map_err(|error| failed(&error))?;
-            let first = found.first();
-            let address = first.and_then(|info| match passive {
-                true => info.source,
-                false => info.destination,
-            });
-            let address = address.and_then(|address| address.ip());
-            return Ok(address.ok_or_else(|| failed(&"no IP address"))?);
-        }
-        if is_numeric {
-            let address: IpAddr = host.parse().map_err(|error| failed(&error))?;
-            return Ok((address, port).into());
-        }
-        let mut found = (host, port)
-            .to_socket_addrs()
-            .map_err(|error| failed(&error))?;
-        Ok(found
-            .next()
-            .ok_or_else(|| failed(&"the name has no address"))?)
-    }
-
-    pub fn plan(&self) -> Plan {
-        let all_sizes = self.size == Some(Size::All);
-        let size = match self.size {
-            Some(Size::Bytes(bytes)) => Some(bytes),
-            _ => None,
-        };
-        match (size, self.count, self.iterations) {
-            (None, None, None) => Plan::Series { all_sizes },
-            (size, transfers, iterations) => Plan::One {
-                size: size.unwrap_or(DEFAULT_SIZE),
-                transfers: transfers.unwrap_or(DEFAULT_TRANSFERS),
-                iterations: iterations.unwrap_or(DEFAULT_ITERATIONS),
-            },
-        }
-    }
-
-    /// Of `-T b` and `-T n` the last counts.
     pub fn manner(&self) -> Manner {
-        let mut waits = self.test.iter().rev();
-        let is_blocking = waits
-            .find(|option| matches!(option, TestOption::Blocking | TestOption::Nonblocking))
-            == Some(&TestOption::Blocking);
-        match (self.has(TestOption::Async), is_blocking) {
-            (true, true) => Manner::Sleeping,
-            (true, false) => Manner::Polling,
-            (false, true) => Manner::Blocking,
-            (false, false) => Manner::Spinning,
-        }
+        Manner::of(&self.test)
     }
 
     pub fn uses_tcp(&self) -> bool {
@@ -274,10 +63,6 @@ impl Args {
 
     pub fn verifies(&self) -> bool {
         self.has(TestOption::Verify)
-    }
-
-    pub fn inline_size(&self) -> u16 {
-        self.inline_size
     }
 
     pub fn keepalive(&self) -> Option<Duration> {
@@ -309,59 +94,21 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_those_of_the_c_program() {
+    fn test_options_add_up() {
         let args = parsed("");
-        assert_eq!(args.server().unwrap(), None);
-        assert_eq!(args.listen_on().unwrap(), "0.0.0.0:7471".parse().unwrap());
-        assert_eq!(args.plan(), Plan::Series { all_sizes: false });
-        assert_eq!(args.manner(), Manner::Spinning);
-        assert_eq!((args.buffer_size, args.inline_size()), (1 << 19, 64));
         assert!(!args.uses_tcp() && !args.verifies());
-        assert_eq!(args.keepalive(), None);
-    }
-
-    #[test]
-    fn one_number_makes_one_measurement() {
-        let one = |size, transfers, iterations| Plan::One {
-            size,
-            transfers,
-            iterations,
-        };
-        assert_eq!(parsed("-S 64").plan(), one(64, 1000, 1));
-        assert_eq!(parsed("-C 7").plan(), one(1000, 7, 1));
-        assert_eq!(parsed("-I5 -S all").plan(), one(1000, 1000, 5));
-        assert_eq!(parsed("-S ALL").plan(), Plan::Series { all_sizes: true });
-    }
-
-    #[test]
-    fn test_options_are_letters_or_words_and_add_up() {
-        assert_eq!(parsed("-T b").manner(), Manner::Blocking);
-        assert_eq!(parsed("-T blocking -T n").manner(), Manner::Spinning);
-        assert_eq!(parsed("-T n -Tb -T async").manner(), Manner::Sleeping);
-        assert_eq!(parsed("-T a").manner(), Manner::Polling);
-        let args = parsed("-T Fork -T verify");
+        assert_eq!(args.manner(), Manner::Spinning);
+        let args = parsed("-T Fork -Tverify -T b");
         assert!(args.uses_tcp() && args.forks() && args.verifies());
+        assert_eq!(args.manner(), Manner::Blocking);
         assert!(parsed("-T s").uses_tcp() && !parsed("-T s").forks());
+        assert!(parse("-T x").is_none());
     }
 
     #[test]
-    fn addresses_in_text_are_resolved_each_way() {
-        for line in ["-s ::1 -p 9", "-s ::1 -p 9 -f ipv6", "-s ::1 -p 9 -T r"] {
-            let server = parsed(line).server().unwrap();
-            assert_eq!(server, Some("[::1]:9".parse().unwrap()), "{line}");
-        }
-        let source = parsed("-s ::1 -b 127.0.0.1 -T r").source().unwrap();
-        assert_eq!(source, Some("127.0.0.1:0".parse().unwrap()));
-        assert!(parsed("-s localhost -f ip").server().is_err());
-    }
-
-    #[test]
-    fn what_makes_no_sense_is_refused() {
-        for line in [
-            "-S 0", "-S most", "-C 0", "-I 0", "-I -1", "-f gid", "-f mac", "-T x", "-T blo",
-            "-k 0", "-p 70000", "-B 0", "server",
-        ] {
-            assert!(parse(line).is_none(), "{line}");
-        }
+    fn silence_is_looked_into_after_seconds() {
+        assert_eq!(parsed("").keepalive(), None);
+        assert_eq!(parsed("-k 3").keepalive(), Some(Duration::from_secs(3)));
+        assert!(parse("-k 0").is_none());
     }
 }

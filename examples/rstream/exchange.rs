@@ -4,41 +4,11 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::args::Manner;
-use crate::measurement::Measurement;
+use crate::measured::{Manner, Measurement, Verification};
 use crate::stream::{Side, Stream};
 
 /// Bytes that both send before a measurement.
 const GREETING: usize = 16;
-
-/// The bytes of `-T v`: each is one more than the one before, through all transfers of the program.
-#[derive(Debug, Default)]
-pub struct Verification {
-    next_sent: u8,
-    next_received: u8,
-    /// Bytes that were as expected.
-    received: u64,
-}
-
-impl Verification {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        for byte in bytes {
-            *byte = self.next_sent;
-            self.next_sent = self.next_sent.wrapping_add(1);
-        }
-    }
-
-    fn check(&mut self, bytes: &[u8]) -> Result<()> {
-        for byte in bytes {
-            if *byte != self.next_received {
-                return Err(format!("data verification failed byte {}", self.received).into());
-            }
-            self.next_received = self.next_received.wrapping_add(1);
-            self.received += 1;
-        }
-        Ok(())
-    }
-}
 
 /// One side of the transfers of a connection.
 pub struct Exchange<'a> {
@@ -83,7 +53,9 @@ impl Exchange<'_> {
             match self.stream.write(&bytes[at..]) {
                 Ok(0) => return Err("the stream takes no more".into()),
                 Ok(length) => at += length,
-                Err(error) if is_for_later(error.kind()) => self.wait(Side::Write)?,
+                Err(error) if is_for_later(error.kind()) => {
+                    self.stream.wait(Side::Write, self.manner)?
+                }
                 Err(error) => return Err(format!("sending: {error}").into()),
             }
         }
@@ -96,29 +68,16 @@ impl Exchange<'_> {
             match self.stream.read(&mut bytes[at..]) {
                 Ok(0) => return Err("the peer ended the stream".into()),
                 Ok(length) => at += length,
-                Err(error) if is_for_later(error.kind()) => self.wait(Side::Read)?,
+                Err(error) if is_for_later(error.kind()) => {
+                    self.stream.wait(Side::Read, self.manner)?
+                }
                 Err(error) => return Err(format!("receiving: {error}").into()),
             }
         }
-        match &mut self.verification {
-            Some(verification) => verification.check(bytes),
-            None => Ok(()),
+        if let Some(verification) = &mut self.verification {
+            verification.check(bytes)?;
         }
-    }
-
-    /// Waits until it is worth another try.
-    fn wait(&self, side: Side) -> Result<()> {
-        match self.manner {
-            Manner::Blocking | Manner::Spinning => Ok(()),
-            Manner::Polling => {
-                while !self.stream.is_ready(side, Some(Duration::ZERO))? {}
-                Ok(())
-            }
-            Manner::Sleeping => {
-                self.stream.is_ready(side, None)?;
-                Ok(())
-            }
-        }
+        Ok(())
     }
 }
 
@@ -200,16 +159,5 @@ mod tests {
         client.unwrap();
         let error = server.unwrap_err();
         assert_eq!(error.to_string(), "the peer ended the stream");
-    }
-
-    #[test]
-    fn what_was_changed_is_found() {
-        let mut sent = [0; 600];
-        let (mut here, mut there) = (Verification::default(), Verification::default());
-        here.fill(&mut sent);
-        there.check(&sent[..300]).unwrap();
-        sent[310] ^= 1;
-        let error = there.check(&sent[300..]).unwrap_err();
-        assert_eq!(error.to_string(), "data verification failed byte 310");
     }
 }

@@ -17,7 +17,7 @@
 //!
 //! Read the modules in this order:
 //!
-//! * `measurement`: the sizes and counts; `table` prints what came out.
+//! * `measured`: options, sizes and counts, the table; shared with `riostream`.
 //! * `exchange`: sends and receives, by calls that wait, that do not, or in an event loop.
 //! * `stream`: RDMA or TCP, which differ in what an event loop waits for.
 //! * `session`: from an address to the end of the last measurement.
@@ -34,10 +34,9 @@
 
 mod args;
 mod exchange;
-mod measurement;
+mod measured;
 mod session;
 mod stream;
-mod table;
 
 use std::process::ExitCode;
 

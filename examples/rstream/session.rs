@@ -4,11 +4,10 @@ use std::net::SocketAddr;
 use std::thread;
 
 use crate::Result;
-use crate::args::{Args, Manner};
-use crate::exchange::{Exchange, Verification};
-use crate::measurement::{Purpose, Series};
+use crate::args::Args;
+use crate::exchange::Exchange;
+use crate::measured::{self, Manner, Purpose, Series, Verification};
 use crate::stream::{Listener, Settings, Stream};
-use crate::table;
 
 /// Runs the program.
 pub fn run(args: &Args) -> Result<()> {
@@ -21,8 +20,8 @@ pub fn run(args: &Args) -> Result<()> {
 fn run_client(args: &Args, server: SocketAddr) -> Result<()> {
     let source = args.source()?;
     let mut verification = args.verifies().then(Verification::default);
-    println!("{}", table::heading());
-    for series in args.plan().series() {
+    println!("{}", measured::heading());
+    for series in args.options.plan().series() {
         let settings = Settings {
             source,
             ..settings(args, series.purpose)
@@ -37,13 +36,13 @@ fn run_client(args: &Args, server: SocketAddr) -> Result<()> {
 }
 
 fn run_server(args: &Args) -> Result<()> {
-    let plan = args.plan().series();
+    let plan = args.options.plan().series();
     let address = args.listen_on()?;
     let mut verification = args.verifies().then(Verification::default);
     let settings = settings(args, plan[0].purpose);
     let bound = Listener::bind(address, &settings);
     let listener = bound.map_err(|error| format!("listening on {address}: {error}"))?;
-    println!("{}", table::heading());
+    println!("{}", measured::heading());
     for series in &plan {
         tell_keepalive(&settings);
         let accepted = listener.accept(&settings);
@@ -68,13 +67,9 @@ fn settings(args: &Args, purpose: Purpose) -> Settings {
     Settings {
         uses_tcp: args.uses_tcp(),
         is_nonblocking: args.manner() != Manner::Blocking,
-        buffer_size: args.buffer_size,
+        buffer_size: args.options.buffer_size,
         keepalive: args.keepalive(),
-        max_inline: match purpose {
-            Purpose::Latency => Some(args.inline_size()),
-            Purpose::Bandwidth => Some(0),
-            Purpose::Custom => None,
-        },
+        max_inline: args.options.max_inline(purpose),
         source: None,
     }
 }
@@ -95,12 +90,12 @@ fn measure(
     let mut exchange = Exchange {
         stream,
         manner: args.manner(),
-        is_client: args.is_client(),
+        is_client: args.options.server.is_some(),
         verification,
     };
     for measurement in &series.measurements {
         let took = exchange.measure(measurement)?;
-        println!("{}", table::line(measurement, took));
+        println!("{}", measured::line(measurement, took));
     }
     Ok(())
 }

@@ -5,9 +5,11 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage, sockopt};
 use rdmacm::{RdmaListener, RdmaStream, StreamSettings};
+
+use crate::measured::{Manner, wait_for};
 
 /// What a call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,9 +103,8 @@ impl Stream {
         }
     }
 
-    /// Waits, after a call would have had to, until it is worth another try. False when it is not
-    /// within that time.
-    pub fn is_ready(&self, side: Side, patience: Option<Duration>) -> io::Result<bool> {
+    /// Waits, after a call would have had to, until it is worth another try.
+    pub fn wait(&self, side: Side, manner: Manner) -> io::Result<()> {
         let flags = match (self, side) {
             // One sign for both directions.
             (Self::Rdma(_), _) | (Self::Tcp(_), Side::Read) => PollFlags::POLLIN,
@@ -113,7 +114,7 @@ impl Stream {
             Self::Rdma(stream) => stream.as_fd(),
             Self::Tcp(stream) => stream.as_fd(),
         };
-        wait_for(fd, flags, patience)
+        manner.wait(fd, flags)
     }
 
     /// Ends both directions. What was written arrives.
@@ -188,17 +189,4 @@ fn connect_tcp(server: SocketAddr, settings: &Settings) -> io::Result<TcpStream>
     let stream = TcpStream::from(socket);
     stream.set_nonblocking(settings.is_nonblocking)?;
     Ok(stream)
-}
-
-/// Waits for a descriptor. False when it has nothing within that time.
-fn wait_for(fd: BorrowedFd<'_>, flags: PollFlags, patience: Option<Duration>) -> io::Result<bool> {
-    let timeout = match patience {
-        Some(patience) => PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX),
-        None => PollTimeout::NONE,
-    };
-    match poll(&mut [PollFd::new(fd, flags)], timeout) {
-        Ok(ready) => Ok(ready > 0),
-        Err(nix::Error::EINTR) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
 }

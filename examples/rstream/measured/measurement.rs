@@ -1,6 +1,17 @@
 //! What is measured: how many bytes, how often.
 
-use crate::args::Plan;
+/// Which measurements to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    Series {
+        all_sizes: bool,
+    },
+    One {
+        size: u32,
+        transfers: u32,
+        iterations: u32,
+    },
+}
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,7 +121,7 @@ impl Measurement {
 }
 
 /// A number of bytes, of small multiples of a unit with one decimal place, which is cut off.
-pub fn size_text(size: u128) -> String {
+pub(super) fn size_text(size: u128) -> String {
     let (unit, letter) = match size {
         0x4000_0000.. => (1 << 30, "g"),
         0x10_0000.. => (1 << 20, "m"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::measurement::{Measurement, size_text};
+use super::measurement::{Measurement, size_text};
 
 /// The line above the table.
 pub fn heading() -> String {
