@@ -29,6 +29,8 @@ pub(super) struct Shared {
     pub(super) options: Options,
     /// Calls that were told to come again, since there was nothing to do.
     blocked: Blocked,
+    /// How often polling before a sleep has not helped, since it last did.
+    spins_in_vain: u32,
 }
 
 #[derive(Debug)]
@@ -109,6 +111,7 @@ impl Core {
             peer: Some(peer),
             options: Options::of(settings),
             blocked: Blocked::default(),
+            spins_in_vain: 0,
         };
         let turn = Turn::new(readiness, shared)?;
         Ok(Self { turn })
@@ -127,6 +130,7 @@ impl Core {
             error: None,
             options: Options::of(settings),
             blocked: Blocked::default(),
+            spins_in_vain: 0,
         };
         let turn = Turn::new(readiness, shared)?;
         Ok(Self { turn })
@@ -412,18 +416,22 @@ impl Shared {
         }
     }
 
-    /// Polls for a while: what is on its way costs less so than by a wake-up.
+    /// Polls for a while: what is on its way costs less so than by a wake-up. Where that has not helped
+    /// for some time, as on a machine with one processor, it is tried now and then only.
     fn spin(&mut self, time: Duration) -> bool {
         let Phase::Open(link) = &mut self.phase else {
             return false;
         };
-        if time.is_zero() {
+        let is_worth_it = self.spins_in_vain < 4 || self.spins_in_vain.is_multiple_of(64);
+        self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
+        if time.is_zero() || !is_worth_it {
             return false;
         }
         let start = Instant::now();
         while start.elapsed() < time {
             std::hint::spin_loop();
             if link.progress() {
+                self.spins_in_vain = 0;
                 return true;
             }
         }

@@ -180,6 +180,7 @@ impl StreamSettings {
     }
 
     /// How long a waiting call polls before it sleeps. Longer saves wake-ups and costs processor time.
+    /// Where it does not help, as on a machine with one processor, it is done now and then only.
     #[doc(alias = "polling_time")]
     pub fn spin(mut self, time: Duration) -> Self {
         self.spin = time;
