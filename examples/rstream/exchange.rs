@@ -32,6 +32,20 @@ impl Exchange<'_> {
         Ok(start.elapsed())
     }
 
+    /// Waits until the peer has ended the stream.
+    pub fn await_end(&self) -> Result<()> {
+        loop {
+            match self.stream.read(&mut [0]) {
+                Err(error) if is_for_later(error.kind()) => {
+                    self.stream.wait(Side::Read, self.manner)?;
+                }
+                Ok(1..) => return Err("the peer sends more than it was to".into()),
+                // A peer that is lost has got all by now, or says so itself.
+                Ok(0) | Err(_) => return Ok(()),
+            }
+        }
+    }
+
     fn both_ways(&mut self, bytes: &mut [u8], transfers: u32) -> Result<()> {
         for sends in [self.is_client, !self.is_client] {
             for _ in 0..transfers {
@@ -159,5 +173,27 @@ mod tests {
         client.unwrap();
         let error = server.unwrap_err();
         assert_eq!(error.to_string(), "the peer ended the stream");
+    }
+
+    #[test]
+    fn a_server_waits_for_the_end_and_nothing_else() {
+        for manner in [Manner::Blocking, Manner::Sleeping] {
+            for says in [&b""[..], b"more"] {
+                let (client, server) = pair(manner);
+                let exchange = Exchange {
+                    stream: &server,
+                    manner,
+                    is_client: false,
+                    verification: None,
+                };
+                let ended = thread::scope(|scope| {
+                    let waiting = scope.spawn(|| exchange.await_end());
+                    client.write(says).unwrap();
+                    client.end();
+                    waiting.join().unwrap()
+                });
+                assert_eq!(ended.is_ok(), says.is_empty(), "{manner:?}");
+            }
+        }
     }
 }

@@ -28,6 +28,8 @@
 //!   do, as is the rule for [`rdmacm::RdmaStream`]. The C program polls before each call.
 //! * *A listener's streams all have the same settings.* So a server takes `-i` for both series; the C
 //!   program sends nothing inline while it measures bandwidth. Clients do as it does.
+//! * *A server waits for its client to end.* The C program does not, and then its client often fails
+//!   with `-T a`: it takes the end for a loss while the last transfer is still to be read.
 //! * *`-T f` makes a thread*, not a process, for each connection that a server accepts.
 //! * *`-f gid` is refused*: streams have IP addresses.
 //! * It ends with an error when a measurement fails; the C program goes on with the next.

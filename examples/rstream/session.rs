@@ -97,5 +97,10 @@ fn measure(
         let took = exchange.measure(measurement)?;
         println!("{}", measured::line(measurement, took));
     }
-    Ok(())
+    // The C program's event loop takes an end for a loss, even if there is something to be read
+    // before. So the end of its client comes first.
+    match exchange.is_client {
+        true => Ok(()),
+        false => exchange.await_end(),
+    }
 }

@@ -29,7 +29,7 @@ use crate::sys::Deadline;
 /// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[doc(alias("rlisten", "raccept", "rsocket"))]
+#[doc(alias("rsocket", "rclose", "rpoll", "rselect"))]
 pub struct RdmaListener {
     backlog: Arc<Backlog>,
 }
@@ -41,7 +41,7 @@ impl RdmaListener {
     /// # Errors
     ///
     /// Addresses that are not this machine's or belong to no RDMA device, ports in use.
-    #[doc(alias = "rbind")]
+    #[doc(alias("rbind", "rlisten"))]
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::bind_with(address, &StreamSettings::new())
     }
@@ -66,6 +66,7 @@ impl RdmaListener {
     /// `WouldBlock` where the listener is [non-blocking](RdmaListener::set_nonblocking) and nobody
     /// waits; too few descriptors or too little memory for the stream, after which the listener goes
     /// on; a device that was removed, after which it does not.
+    #[doc(alias = "raccept")]
     pub fn accept(&self) -> io::Result<(RdmaStream, SocketAddr)> {
         self.accept_by(Deadline::after(None))
     }

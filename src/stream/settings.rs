@@ -23,6 +23,7 @@ const DEFAULTS: &str = "/etc/rdma/rsocket";
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug, Clone)]
+#[doc(alias = "rsetsockopt")]
 pub struct StreamSettings {
     pub(super) sizes: Sizes,
     pub(super) spin: Duration,
@@ -216,6 +217,7 @@ impl StreamSettings {
     }
 
     /// Connects from this local address, which also chooses the device.
+    #[doc(alias = "rbind")]
     pub fn source(mut self, source: SocketAddr) -> Self {
         self.source = Some(source);
         self

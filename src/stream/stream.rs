@@ -42,7 +42,9 @@ use crate::sys::Readiness;
 /// [`AsFd`] gives one descriptor for both directions. It is *readable* when there may be something to
 /// do in either; it is never writable. Set the stream [non-blocking](RdmaStream::set_nonblocking), try,
 /// and wait for the descriptor to become readable after `WouldBlock`.
-#[doc(alias("rsocket", "rconnect", "rsend", "rrecv"))]
+#[doc(alias("rsocket", "rclose", "rsend", "rwrite", "rrecv", "rread"))]
+#[doc(alias("rsendmsg", "rwritev", "rrecvmsg", "rreadv"))]
+#[doc(alias("rpoll", "rselect", "repoll_create", "repoll_ctl", "repoll_wait"))]
 pub struct RdmaStream {
     core: Arc<Core>,
 }
@@ -101,6 +103,7 @@ impl RdmaStream {
     /// # Errors
     ///
     /// What is known at once: a machine without RDMA, an address that no RDMA device leads to.
+    #[doc(alias = "rconnect")]
     pub fn connect_nonblocking(
         address: &SocketAddr,
         settings: &StreamSettings,
@@ -184,7 +187,7 @@ impl RdmaStream {
     /// # Errors
     ///
     /// A timeout of zero, as in [`std::net::TcpStream::set_read_timeout`].
-    #[doc(alias = "SO_RCVTIMEO")]
+    #[doc(alias("rsetsockopt", "SO_RCVTIMEO"))]
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.core.lock().content.options.read_timeout = checked(timeout)?;
         Ok(())
@@ -195,7 +198,7 @@ impl RdmaStream {
     /// # Errors
     ///
     /// A timeout of zero.
-    #[doc(alias = "SO_SNDTIMEO")]
+    #[doc(alias("rsetsockopt", "SO_SNDTIMEO"))]
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.core.lock().content.options.write_timeout = checked(timeout)?;
         Ok(())
@@ -264,7 +267,7 @@ impl RdmaStream {
     /// # Errors
     ///
     /// None at present.
-    #[doc(alias = "SO_ERROR")]
+    #[doc(alias("rgetsockopt", "SO_ERROR"))]
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(self.core.take_error().map(Into::into))
     }

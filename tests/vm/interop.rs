@@ -5,6 +5,7 @@ mod datagrams;
 pub mod matrix;
 mod pingpong;
 mod rping;
+mod streams;
 
 use crate::harness::Test;
 
@@ -15,6 +16,7 @@ pub fn tests() -> Vec<Test> {
         connected::tests(),
         datagrams::tests(),
         pingpong::tests(),
+        streams::tests(),
     ]
     .into_iter()
     .flatten()

@@ -40,7 +40,7 @@ pub fn choose(others: Vec<Test>) -> Vec<Test> {
     shared.chain(tests()).collect()
 }
 
-const SHARED: [&str; 71] = [
+const SHARED: [&str; 72] = [
     "self_test::",
     "streams::",
     "device_test::",
@@ -110,6 +110,7 @@ const SHARED: [&str; 71] = [
     "interop::rping::",
     "interop::connected::ucmatose",
     "interop::connected::rdma_server_and_client",
+    "interop::streams::",
     "loopback::random_requests_of_all_kinds",
     "loopback::what_is_not_there_is_named",
 ];

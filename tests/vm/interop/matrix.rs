@@ -9,8 +9,8 @@ use crate::harness::{Outcome, TestResult};
 use crate::programs::{Ended, Program};
 use crate::siw;
 
-/// How long a client may take, and a server to end after its client.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// How long a client may take, and a server to end after its client, unless told otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(40);
 
 /// What a client says that its server interrupted.
 const INTERRUPTED: &str = "RDMA_CM_EVENT_CONNECT_ERROR, error: -22";
@@ -19,9 +19,9 @@ const INTERRUPTED: &str = "RDMA_CM_EVENT_CONNECT_ERROR, error: -22";
 pub const ADDR: &str = "ADDR";
 
 /// Two programs that belong together.
-pub struct Case {
-    pub server: Side,
-    pub client: Side,
+pub struct Case<'a> {
+    pub server: Side<'a>,
+    pub client: Side<'a>,
     /// Where the server listens.
     pub port: u16,
     /// Whether the server goes on when its client has ended.
@@ -29,12 +29,12 @@ pub struct Case {
 }
 
 /// One program of a case.
-pub struct Side {
-    pub program: &'static str,
-    pub args: &'static [&'static str],
+pub struct Side<'a> {
+    pub program: &'a str,
+    pub args: &'a [&'a str],
     /// Lines that it prints, in this order, with others between them. Of each the end, because some
-    /// programs print how they were called.
-    pub says: &'static [&'static str],
+    /// programs print how they were called, or the beginning, because some measure.
+    pub says: &'a [&'a str],
 }
 
 /// Who wrote a program.
@@ -62,12 +62,17 @@ impl Maker {
     }
 }
 
-impl Case {
+impl Case<'_> {
     /// Runs the case with all pairs of makers, and reports all pairs that failed.
     pub fn run(&self) -> TestResult {
+        self.run_pairs(&PAIRS, PATIENCE)
+    }
+
+    /// As [`Case::run`] with these pairs only, and each program may take so long.
+    pub fn run_pairs(&self, pairs: &[(Maker, Maker)], patience: Duration) -> TestResult {
         let mut failures = String::new();
-        for (server, client) in PAIRS {
-            if let Err(error) = self.run_until_heard(server, client) {
+        for &(server, client) in pairs {
+            if let Err(error) = self.run_until_heard(server, client, patience) {
                 let _ = write!(failures, "\n{server:?} server, {client:?} client: {error}");
             }
         }
@@ -79,11 +84,16 @@ impl Case {
     /// finds the server's first message right behind its answer takes it for a breach of the protocol
     /// (iWARP lets the client speak first), and gives up. The C programs meet with it among
     /// themselves as well. So they may try again there.
-    fn run_until_heard(&self, server: Maker, client: Maker) -> Result<(), Box<dyn Error>> {
+    fn run_until_heard(
+        &self,
+        server: Maker,
+        client: Maker,
+        patience: Duration,
+    ) -> Result<(), Box<dyn Error>> {
         let mut attempts = if siw::is_under_test() { 6 } else { 1 };
         loop {
             attempts -= 1;
-            match self.run_pair(server, client) {
+            match self.run_pair(server, client, patience) {
                 Err(error) if attempts > 0 && error.to_string().contains(INTERRUPTED) => {
                     println!("{server:?} server, {client:?} client: interrupted, once more");
                 }
@@ -92,21 +102,26 @@ impl Case {
         }
     }
 
-    fn run_pair(&self, server: Maker, client: Maker) -> Result<(), Box<dyn Error>> {
+    fn run_pair(
+        &self,
+        server: Maker,
+        client: Maker,
+        patience: Duration,
+    ) -> Result<(), Box<dyn Error>> {
         let mut server = self.server.start(server)?.until_listening(self.port)?;
-        let client = self.client.start(client)?.wait(PATIENCE)?;
+        let client = self.client.start(client)?.wait(patience)?;
         self.client.check(&client)?;
         if !self.server_goes_on {
-            return self.server.check(&server.wait(PATIENCE)?);
+            return self.server.check(&server.wait(patience)?);
         }
         match server.is_running()? {
             true => Ok(()),
-            false => Err(format!("the server ended: {}", server.wait(PATIENCE)?).into()),
+            false => Err(format!("the server ended: {}", server.wait(patience)?).into()),
         }
     }
 }
 
-impl Side {
+impl Side<'_> {
     fn start(&self, maker: Maker) -> Result<Program, Box<dyn Error>> {
         let addr = environment::addr().to_string();
         let args: Vec<&str> = self
@@ -122,7 +137,7 @@ impl Side {
         let unsaid = self
             .says
             .iter()
-            .find(|said| !lines.any(|line| line.ends_with(**said)));
+            .find(|said| !lines.any(|line| line.ends_with(**said) || line.starts_with(**said)));
         match unsaid {
             None if ended.status.success() => Ok(()),
             None => Err(ended.to_string().into()),

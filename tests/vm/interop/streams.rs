@@ -1,0 +1,287 @@
+//! Programs that stream bytes.
+
+use std::error::Error;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::matrix::{self, ADDR, Case, Maker, PAIRS, Side};
+use crate::environment;
+use crate::harness::{Outcome, Test, TestResult, tests};
+use crate::programs::Program;
+
+/// The tests of this module.
+pub fn tests() -> Vec<Test> {
+    tests![
+        rstream_with_calls_that_wait: 100 s,
+        rstream_with_calls_that_do_not_wait: 200 s,
+        rstream_in_an_event_loop: 200 s,
+        rstream_with_sizes_of_all_kinds: 2000 s,
+        rstream_with_small_buffers: 100 s,
+        rstream_with_keepalive: 100 s,
+        rstream_over_tcp: 100 s,
+        riostream_with_calls_that_wait: 200 s,
+        riostream_with_calls_that_do_not_wait: 100 s,
+        riostream_in_an_event_loop: 200 s,
+        riostream_with_sizes_of_all_kinds: 2000 s,
+        rcopy: 600 s,
+    ]
+}
+
+fn run_rstream(port: u16, options: &[&str], begins: &[&str]) -> TestResult {
+    run("rstream", port, options, begins)
+}
+
+fn run_riostream(port: u16, options: &[&str], begins: &[&str]) -> TestResult {
+    run("riostream", port, options, begins)
+}
+
+/// Runs a program with these options on both sides. Both print what `begins` a line.
+fn run(program: &str, port: u16, options: &[&str], begins: &[&str]) -> TestResult {
+    run_pairs(program, port, [options, options], begins, &PAIRS)
+}
+
+/// As [`run`], with the options of server and client.
+fn run_pairs(
+    program: &str,
+    port: u16,
+    [of_server, of_client]: [&[&str]; 2],
+    begins: &[&str],
+    pairs: &[(Maker, Maker)],
+) -> TestResult {
+    let text = port.to_string();
+    let server = [&["-b", ADDR, "-p", &text], of_server].concat();
+    let client = [&["-s", ADDR, "-p", &text], of_client].concat();
+    let side = |args| Side {
+        program,
+        args,
+        says: begins,
+    };
+    let case = Case {
+        server: side(&server),
+        client: side(&client),
+        port,
+        server_goes_on: false,
+    };
+    let patience = match of_client.contains(&"-C") {
+        true => matrix::PATIENCE,
+        false => Duration::from_secs(500),
+    };
+    case.run_pairs(pairs, patience)
+}
+
+const HEADING: &str = "name      bytes   xfers   iters   total       time     Gb/sec    usec/xfer";
+
+fn rstream_with_calls_that_wait() -> TestResult {
+    run_rstream(
+        7211,
+        &["-T", "b", "-T", "v", "-S", "70000", "-C", "50", "-I", "3"],
+        &[HEADING, "custom    68k     50      3       20m  "],
+    )
+}
+
+fn rstream_with_calls_that_do_not_wait() -> TestResult {
+    run_rstream(
+        7212,
+        &["-T", "n", "-T", "v", "-S", "5000", "-C", "30", "-I", "5"],
+        &[HEADING, "custom    4.8k    30      5       1.4m  "],
+    )
+}
+
+/// One that asks again and again, and one that sleeps. The C program's takes the end of a stream for a
+/// loss, even if the last transfer is still to be read: as client it needs a server that waits for its
+/// end, as ours does and its own does not.
+fn rstream_in_an_event_loop() -> TestResult {
+    let begins = [HEADING, "custom    3.9k    40      5       1.5m  "];
+    let counts = ["-T", "v", "-S", "4000", "-C", "40", "-I", "5"];
+    let [asking, sleeping, blocking] = [&["a"][..], &["a", "b"], &["b"]].map(|test| {
+        let test = test.iter().flat_map(|option| ["-T", *option]);
+        test.chain(counts).collect::<Vec<_>>()
+    });
+    let in_rust = [(Maker::Rust, Maker::C), (Maker::Rust, Maker::Rust)];
+    run_pairs("rstream", 7213, [&asking, &blocking], &begins, &PAIRS)?;
+    run_pairs("rstream", 7214, [&sleeping, &blocking], &begins, &PAIRS)?;
+    run_pairs("rstream", 7229, [&asking, &asking], &begins, &in_rust)?;
+    run_pairs("rstream", 7230, [&blocking, &sleeping], &begins, &in_rust)
+}
+
+/// Sizes of the series, a few transfers each, and what begins their lines.
+const SIZES: [(&str, &str, &str, &str); 7] = [
+    ("64", "300", "2", "custom    64      300     2  "),
+    ("1536", "300", "2", "custom    1.5k    300     2  "),
+    ("4096", "300", "1", "custom    4k      300     1  "),
+    ("65536", "50", "2", "custom    64k     50      2  "),
+    ("98304", "20", "2", "custom    96k     20      2  "),
+    ("1048576", "3", "2", "custom    1m      3       2  "),
+    ("6291456", "1", "1", "custom    6m      1       1  "),
+];
+
+/// What begins the lines of the series.
+const SERIES: [&str; 9] = [
+    HEADING,
+    "64_lat    64      1       100k  ",
+    "4k_lat    4k      1       10k  ",
+    "64k_lat   64k     1       1k  ",
+    "1m_lat    1m      1       100  ",
+    "64_bw     64      100k    1  ",
+    "4k_bw     4k      10k     1  ",
+    "64k_bw    64k     1k      1  ",
+    "1m_bw     1m      100     1  ",
+];
+
+/// Sizes of the series with few transfers, and in a full run the series itself.
+fn run_sizes(program: &str, ports: u16) -> TestResult {
+    for (port, (size, count, iterations, line)) in (ports..).zip(SIZES) {
+        let options = ["-T", "b", "-S", size, "-C", count, "-I", iterations];
+        run(program, port, &options, &[HEADING, line])?;
+    }
+    if !environment::is_full_run() {
+        return Ok(Outcome::Pass);
+    }
+    run(program, ports, &["-T", "b", "-T", "v"], &SERIES)
+}
+
+fn rstream_with_sizes_of_all_kinds() -> TestResult {
+    run_sizes("rstream", 7215)
+}
+
+fn riostream_with_sizes_of_all_kinds() -> TestResult {
+    run_sizes("riostream", 7245)
+}
+
+fn riostream_with_calls_that_wait() -> TestResult {
+    run_riostream(
+        7241,
+        &["-T", "b", "-T", "v", "-S", "70000", "-C", "20", "-I", "3"],
+        &[HEADING, "custom    68k     20      3       8m      "],
+    )
+}
+
+fn riostream_with_calls_that_do_not_wait() -> TestResult {
+    run_riostream(
+        7242,
+        &["-T", "n", "-T", "v", "-S", "5000", "-C", "30", "-I", "5"],
+        &[HEADING, "custom    4.8k    30      5       1.4m  "],
+    )
+}
+
+fn riostream_in_an_event_loop() -> TestResult {
+    run_riostream(
+        7243,
+        &["-T", "a", "-T", "b", "-T", "v", "-S", "4000", "-C", "40"],
+        &[HEADING, "custom    3.9k    40      1       312k  "],
+    )
+}
+
+fn rstream_with_small_buffers() -> TestResult {
+    run_rstream(
+        7225,
+        &[
+            "-T", "b", "-T", "v", "-B", "4096", "-S", "100000", "-C", "5",
+        ],
+        &[HEADING, "custom    97k     5       1       976k  "],
+    )
+}
+
+fn rstream_with_keepalive() -> TestResult {
+    run_rstream(
+        7226,
+        &["-k", "1", "-T", "b", "-S", "100", "-C", "100", "-I", "10"],
+        &[
+            HEADING,
+            "Keepalive: ON",
+            "  time: 1",
+            "custom    100     100     10  ",
+        ],
+    )
+}
+
+/// A server of each kind has its client served by somebody else: a process, a thread.
+fn rstream_over_tcp() -> TestResult {
+    run_rstream(
+        7227,
+        &["-T", "f", "-T", "b", "-T", "v", "-S", "9000", "-C", "20"],
+        &[HEADING, "custom    8.7k    20      1       351k  "],
+    )
+}
+
+/// A folder that goes when it is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> std::io::Result<Self> {
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Copies files of these sizes, one after the other, over one server. Those that come are compared.
+fn copy(server: Maker, client: Maker, port: u16, sizes: &[usize]) -> Result<(), Box<dyn Error>> {
+    let folder = Folder::new("rcopy")?;
+    let text = port.to_string();
+    let mut server =
+        Program::start(&server.path("rcopy"), &["-p", &text])?.until_listening(port)?;
+    for (round, size) in (0u64..).zip(sizes) {
+        let (from, to) = (folder.file("from"), folder.file("to"));
+        let bytes: Vec<u8> = (round..)
+            .map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0])
+            .take(*size)
+            .collect();
+        fs::write(&from, &bytes)?;
+        let target = format!("{}:{to}", environment::addr());
+        let args = [from.as_str(), &target, "-p", &text];
+        let ended = Program::start(&client.path("rcopy"), &args)?.wait(Duration::from_secs(120))?;
+        let line = format!("{size} bytes in ");
+        let is_told = ended.output.lines().any(|said| said.starts_with(&line));
+        if !ended.status.success() || !is_told {
+            return Err(ended.to_string().into());
+        }
+        compare(&bytes, Path::new(&to))?;
+        if !server.is_running()? {
+            return Err(format!("the server ended: {}", server.wait(Duration::ZERO)?).into());
+        }
+    }
+    Ok(())
+}
+
+fn compare(expected: &[u8], path: &Path) -> Result<(), Box<dyn Error>> {
+    let copied = fs::read(path)?;
+    let pairs = expected.iter().zip(&copied);
+    match pairs.into_iter().position(|(sent, came)| sent != came) {
+        Some(at) => Err(format!("byte {at} is another").into()),
+        None if copied.len() == expected.len() => Ok(()),
+        None => Err(format!("{} of {} bytes came", copied.len(), expected.len()).into()),
+    }
+}
+
+fn copy_with_all_pairs(port: u16, sizes: &[usize]) -> TestResult {
+    let mut failures = String::new();
+    for (server, client) in PAIRS {
+        if let Err(error) = copy(server, client, port, sizes) {
+            let _ = write!(failures, "\n{server:?} server, {client:?} client: {error}");
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+    Ok(Outcome::Pass)
+}
+
+/// Several files over one server, and one of 100 MiB in a full run.
+fn rcopy() -> TestResult {
+    let longest = match environment::is_full_run() {
+        true => 100 << 20,
+        false => 5 << 20,
+    };
+    copy_with_all_pairs(7231, &[longest, 12_345, 1])
+}
