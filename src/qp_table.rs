@@ -20,7 +20,7 @@ use rdmacm_kernel_abi::uverbs;
 use crate::device::{Context, Gid, KernelObject};
 use crate::error::{Error, Result};
 use crate::slot_table::{Key, SlotTable};
-use crate::sys::Mapping;
+use crate::sys::{Mapping, NO_GENERATION};
 
 /// The memory of a queue pair's queues, kept for as long as the kernel has the queue pair, and told
 /// what becomes of it.
@@ -42,6 +42,14 @@ impl QueuePairMemory for Vec<Arc<Mapping>> {
 /// A multicast group: its GID and, on InfiniBand, its LID.
 type Group = (Gid, u16);
 
+/// See the field of the name.
+fn may_send(state: u8, generation: u32) -> u32 {
+    match state == uverbs::QpState::RTS.0 {
+        true => generation,
+        false => NO_GENERATION + u32::from(state),
+    }
+}
+
 /// A queue pair in the kernel.
 #[derive(Debug)]
 pub(crate) struct QpEntry {
@@ -50,7 +58,9 @@ pub(crate) struct QpEntry {
     number: u32,
     kind: uverbs::QpType,
     has_srq: bool,
-    state: AtomicU8,
+    /// While the queue pair can send, the generation of the processes that may; otherwise
+    /// [`NO_GENERATION`] and its state. So posting has one comparison to make.
+    may_send: AtomicU32,
     /// How often it was moved to RESET. What was posted before is forgotten then.
     resets: AtomicU32,
     /// Reads that may be under way at a time, once that was set.
@@ -79,12 +89,13 @@ impl QpEntry {
         state: u8,
         memory: Arc<dyn QueuePairMemory>,
     ) -> Self {
+        let generation = object.context().generation();
         Self {
             object,
             number,
             kind,
             has_srq,
-            state: AtomicU8::new(state),
+            may_send: AtomicU32::new(may_send(state, generation)),
             resets: AtomicU32::new(0),
             initiator_depth: AtomicU8::new(u8::MAX),
             max_datagram: AtomicU32::new(u32::MAX),
@@ -133,7 +144,23 @@ impl QpEntry {
     /// it guards no data, and a race with the kernel exists anyway.
     #[inline]
     pub(crate) fn state(&self) -> u8 {
-        self.state.load(Ordering::Relaxed)
+        match self.may_send.load(Ordering::Relaxed) {
+            other if other >= NO_GENERATION => (other - NO_GENERATION) as u8,
+            _ => uverbs::QpState::RTS.0,
+        }
+    }
+
+    /// Whether requests may be posted, by a process of the generation `now`, which is that of this
+    /// process. Says all that [`QpEntry::state`] and [`QpEntry::is_inherited`] have to say of it.
+    #[inline(always)]
+    pub(crate) fn may_send(&self, now: u32) -> bool {
+        self.may_send.load(Ordering::Relaxed) == now
+    }
+
+    /// Whether the queue pair is destroyed.
+    #[inline(always)]
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.may_send.load(Ordering::Relaxed) == NO_GENERATION + Self::DESTROYED as u32
     }
 
     /// Notes a transition, unless the queue pair is destroyed.
@@ -142,11 +169,16 @@ impl QpEntry {
             self.memory.was_reset();
             self.resets.fetch_add(1, Ordering::Relaxed);
         }
+        let (state, destroyed) = (self.in_state(state), self.in_state(Self::DESTROYED));
         let _ = self
-            .state
+            .may_send
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
-                (old != Self::DESTROYED).then_some(state)
+                (old != destroyed).then_some(state)
             });
+    }
+
+    fn in_state(&self, state: u8) -> u32 {
+        may_send(state, self.context().generation())
     }
 
     /// How often it was moved to RESET.
@@ -278,7 +310,8 @@ impl QpEntry {
             )),
         })?;
         groups.clear();
-        self.state.store(Self::DESTROYED, Ordering::Relaxed);
+        let destroyed_state = self.in_state(Self::DESTROYED);
+        self.may_send.store(destroyed_state, Ordering::Relaxed);
         if destroyed {
             self.memory.was_destroyed();
         }

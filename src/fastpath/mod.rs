@@ -10,6 +10,7 @@
 
 mod completion;
 mod doorbell;
+mod known;
 mod mlx5;
 mod provider;
 mod qp_type;
@@ -22,13 +23,14 @@ mod siw;
 
 pub use completion::{Completion, CompletionStatus, Failure, GRH_LENGTH, Opcode, Success};
 use doorbell::Doorbell;
+pub(crate) use known::Known;
 #[cfg(any(test, fuzzing))]
 pub use mlx5::fuzzing::mlx5_completions;
 #[cfg(test)]
 pub(crate) use mlx5::use_as_in;
 pub(crate) use provider::{Provider, RegionNote};
 pub use qp_type::{QpFlags, QpType};
-pub(crate) use queues::{CompletionQueue, RecvQueue, SendQueue};
+pub(crate) use queues::{Building, CompletionQueue, RecvQueue, SendQueue, Unfinished};
 pub(crate) use request::{Datagram, Flush, Handle, Operation, Payload, Request, WindowBind};
 pub use request::{FlushPlacement, PostError, RemoteAddress, Segment, SendFlags};
 pub(crate) use resize::{CqResize, SrqResize};

@@ -24,46 +24,112 @@ impl SendQueue {
             Self::Mlx5(queue) => queue.depth(),
         }
     }
+}
+
+/// A send queue in which a batch is being built.
+#[derive(Debug)]
+pub(crate) struct Building<'q> {
+    queue: &'q mut Option<SendQueue>,
+    /// What was built, if the queue is mlx5's.
+    built: mlx5::Built,
+}
+
+impl<'q> Building<'q> {
+    /// Begins a batch. What was built before and not started is forgotten.
+    #[inline(always)]
+    pub(crate) fn new(queue: &'q mut Option<SendQueue>) -> Self {
+        // One comparison after the other, here and below: a table of jumps would cost all more.
+        let built = if let Some(SendQueue::Rxe(queue)) = queue {
+            queue.discard();
+            mlx5::Built::NOTHING
+        } else if let Some(SendQueue::Mlx5(queue)) = queue {
+            queue.begin()
+        } else {
+            Unfinished(queue).discard(0);
+            mlx5::Built::NOTHING
+        };
+        Self { queue, built }
+    }
+
+    /// Builds a request if the queue itself can tell that it may be posted. Otherwise
+    /// [`Building::push`] is to be called, after a look at what else there is to be said against it.
+    #[inline(always)]
+    pub(crate) fn push_usual(&mut self, request: &Request<'_>) -> bool {
+        match self.queue {
+            Some(SendQueue::Mlx5(queue)) => queue.push_usual(&mut self.built, request),
+            _ => false,
+        }
+    }
+
+    /// Builds a request in the queue, without telling the device. False where there is no queue.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<bool, PostError> {
+        if let Some(SendQueue::Rxe(queue)) = self.queue {
+            return queue.push(request).map(|()| true);
+        }
+        // The copies are for the calls' sake: the request itself stays in registers.
+        if let Some(SendQueue::Mlx5(queue)) = self.queue {
+            self.built = queue.push(self.built, &{ *request })?;
+            return Ok(true);
+        }
+        push_elsewhere(self.queue, &{ *request })
+    }
+
+    /// Hands the requests to the device and rings the doorbell, if there are any.
+    #[inline(always)]
+    pub(crate) fn ring_doorbell(&mut self) -> Result<(), PostError> {
+        if let Some(SendQueue::Rxe(queue)) = self.queue {
+            return queue.ring_doorbell();
+        }
+        if let Some(SendQueue::Mlx5(queue)) = self.queue {
+            queue.ring_doorbell(self.built);
+            return Ok(());
+        }
+        ring_elsewhere(self.queue)
+    }
+
+    /// What is to be forgotten when the batch is not started, and where it ends.
+    #[inline(always)]
+    pub(crate) fn unfinished(&mut self) -> (Unfinished<'_>, u32) {
+        (Unfinished(self.queue), self.built.end())
+    }
 
     /// Whether a request that is posted after the end of the connection comes back as flushed.
     pub(crate) fn flushes_late_requests(&self) -> bool {
-        match self {
-            Self::Rxe(_) | Self::Mlx5(_) => true,
-            Self::Siw(_) => false,
+        !matches!(self.queue, Some(SendQueue::Siw(_)))
+    }
+}
+
+/// A queue with a batch that is not to be started.
+#[derive(Debug)]
+pub(crate) struct Unfinished<'q>(&'q mut Option<SendQueue>);
+
+impl Unfinished<'_> {
+    /// Forgets the batch, which ends where [`Building::unfinished`] says.
+    #[cold]
+    pub(crate) fn discard(self, end: u32) {
+        match self.0 {
+            Some(SendQueue::Rxe(queue)) => queue.discard(),
+            Some(SendQueue::Siw(queue)) => queue.discard(),
+            Some(SendQueue::Mlx5(queue)) => queue.discard(end),
+            None => {}
         }
     }
+}
 
-    /// Builds a request in the queue, without telling the kernel.
-    #[inline]
-    pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
-        match self {
-            Self::Rxe(queue) => queue.push(request),
-            Self::Siw(queue) => queue.push(request),
-            Self::Mlx5(queue) => queue.push(request),
-        }
+#[inline(never)]
+fn push_elsewhere(queue: &mut Option<SendQueue>, request: &Request<'_>) -> Result<bool, PostError> {
+    match queue {
+        Some(SendQueue::Siw(queue)) => queue.push(request).map(|()| true),
+        _ => Ok(false),
     }
+}
 
-    /// Forgets the requests that were pushed since the last doorbell.
-    #[inline]
-    pub(crate) fn discard(&mut self) {
-        match self {
-            Self::Rxe(queue) => queue.discard(),
-            Self::Siw(queue) => queue.discard(),
-            Self::Mlx5(queue) => queue.discard(),
-        }
-    }
-
-    /// Hands the pushed requests to the kernel and rings the doorbell, if there are any.
-    #[inline]
-    pub(crate) fn ring_doorbell(&mut self) -> Result<(), PostError> {
-        match self {
-            Self::Rxe(queue) => queue.ring_doorbell(),
-            Self::Siw(queue) => queue.ring_doorbell(),
-            Self::Mlx5(queue) => {
-                queue.ring_doorbell();
-                Ok(())
-            }
-        }
+#[inline(never)]
+fn ring_elsewhere(queue: &mut Option<SendQueue>) -> Result<(), PostError> {
+    match queue {
+        Some(SendQueue::Siw(queue)) => queue.ring_doorbell(),
+        _ => Ok(()),
     }
 }
 
@@ -103,22 +169,9 @@ impl RecvQueue {
         }
     }
 
-    /// Posts a receive into `segments`; the kernel sees it at once.
-    #[inline(always)]
-    pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
-        if let Self::Rxe(queue) = self {
-            queue.push(wr_id, segments)?;
-            queue.publish();
-            return Ok(());
-        }
-        self.post_elsewhere(wr_id, segments)
-    }
-
+    /// Posts a receive into `segments`; the device sees it at once.
     #[inline(never)]
-    fn post_elsewhere(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
-        if let Self::Mlx5(queue) = self {
-            return queue.post(wr_id, segments);
-        }
+    pub(crate) fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         self.push(wr_id, segments)?;
         self.publish();
         Ok(())
@@ -173,6 +226,10 @@ impl Drop for Publishing<'_> {
 /// A completion queue.
 #[derive(Debug)]
 #[repr(u8)] // A tag, which an `Option` around it shares: one comparison finds the provider.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would be one more load for each poll; a program has few queues"
+)]
 pub(crate) enum CompletionQueue {
     Rxe(rxe::CompletionQueue),
     Siw(siw::CompletionQueue),
@@ -236,7 +293,7 @@ impl CompletionQueue {
     }
 
     /// Takes out as many completions as there are, up to the length of `entries`, and returns them.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
         match self {
             Self::Rxe(queue) => queue.poll(entries),

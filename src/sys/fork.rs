@@ -8,8 +8,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
+/// The largest number that a process has: as many children of children there cannot be.
+const LAST: u32 = u32::MAX - 256;
+
+/// The number of no process. All larger than this are free as well, for who marks something by them.
+pub(crate) const NO_GENERATION: u32 = LAST + 1;
+
 extern "C" fn in_child() {
-    GENERATION.fetch_add(1, Ordering::Relaxed);
+    let generation = GENERATION.load(Ordering::Relaxed);
+    GENERATION.store(generation.saturating_add(1).min(LAST), Ordering::Relaxed);
+}
+
+/// The number of this process. Cheap enough for the data path.
+#[inline(always)]
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
 }
 
 /// Whether what was made when the number was `generation` belongs to a process that this one was

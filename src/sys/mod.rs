@@ -37,7 +37,7 @@ use std::time::Duration;
 use nix::poll::PollFd;
 use rdmacm_kernel_abi::uverbs;
 
-pub(crate) use fork::{fork_generation, is_inherited};
+pub(crate) use fork::{NO_GENERATION, fork_generation, generation, is_inherited};
 pub(crate) use linux::Linux;
 pub(crate) use local_service::{Absence, LocalService, Question};
 pub(crate) use mapping::{Mapping, Memory, page_size};

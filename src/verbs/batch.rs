@@ -6,14 +6,18 @@ use super::builder::{
     AtomicBuilder, AtomicWriteBuilder, BindBuilder, FlushBuilder, InvalidateBuilder, ReadBuilder,
     RequestBuilder,
 };
-use super::{Destination, Mw, SendHalf};
-use crate::fastpath::{Flush, FlushPlacement, Operation, PostError, RemoteAddress};
+use super::send::Owner;
+use super::{Destination, Mw};
+use crate::fastpath::{
+    Building, Flush, FlushPlacement, Operation, PostError, RemoteAddress, Request, Unfinished,
+};
 
 /// Requests that are being built and not yet started.
 #[derive(Debug)]
 #[must_use = "a batch starts nothing until it is submitted"]
 pub struct Batch<'q> {
-    pub(super) half: &'q mut SendHalf,
+    building: Building<'q>,
+    pub(super) owner: &'q mut Owner,
     /// The largest number that a request may have.
     pub(super) numbers: u64,
     /// Whether requests of the batch may change memory windows.
@@ -22,9 +26,10 @@ pub struct Batch<'q> {
 
 impl<'q> Batch<'q> {
     #[inline]
-    pub(super) fn new(half: &'q mut SendHalf) -> Self {
+    pub(super) fn new(building: Building<'q>, owner: &'q mut Owner) -> Self {
         Self {
-            half,
+            building,
+            owner,
             numbers: u64::MAX,
             has_windows: false,
         }
@@ -257,7 +262,7 @@ impl<'q> Batch<'q> {
         to: Destination<'b>,
         operation: Operation<'b>,
     ) -> RequestBuilder<'b, 'q> {
-        let is_foreign = *to.handle.pd() != self.half.pd;
+        let is_foreign = *to.handle.pd() != self.owner.pd;
         let mut request = self.request(wr_id, operation);
         request.is_foreign = is_foreign;
         request
@@ -266,7 +271,7 @@ impl<'q> Batch<'q> {
     /// What requests have changed of windows so far is of a batch that was forgotten.
     fn expect_windows(&mut self) {
         if !self.has_windows {
-            self.half.undo_window_changes();
+            self.owner.undo_window_changes();
             self.has_windows = true;
         }
     }
@@ -280,6 +285,45 @@ impl<'q> Batch<'q> {
         RequestBuilder::new(self, wr_id, operation)
     }
 
+    /// Builds a request in the queue where the queue itself can tell that it may be posted.
+    #[inline(always)]
+    pub(super) fn push_usual(&mut self, request: &Request<'_>) -> bool {
+        request.wr_id <= self.numbers && self.building.push_usual(request)
+    }
+
+    /// Builds a request in the queue.
+    #[inline(always)]
+    pub(super) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
+        match self.building.push(request) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.owner.without_queue()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Forgets the requests.
+    #[inline(always)]
+    fn forget(&mut self) {
+        let (unfinished, end) = self.building.unfinished();
+        forget(unfinished, end, self.owner);
+    }
+
+    /// Starts the requests that were built. Where they cannot start they are forgotten.
+    #[inline(always)]
+    fn start(&mut self) -> Result<(), PostError> {
+        if let Err(error) = self.check_state() {
+            self.forget();
+            return Err(error);
+        }
+        self.building.ring_doorbell()
+    }
+
+    /// Whether the queue pair can send.
+    #[inline(always)]
+    pub(super) fn check_state(&self) -> Result<(), PostError> {
+        self.owner.check_state(&self.building)
+    }
+
     /// Starts the requests of the batch with one doorbell.
     ///
     /// # Errors
@@ -291,7 +335,7 @@ impl<'q> Batch<'q> {
     pub fn submit(self) -> Result<(), PostError> {
         // Nothing is left for `drop` to forget.
         let mut batch = ManuallyDrop::new(self);
-        let started = batch.half.start();
+        let started = batch.start();
         if batch.has_windows {
             batch.settle_windows(started);
         }
@@ -303,21 +347,27 @@ impl<'q> Batch<'q> {
         match started {
             // The kernel has the requests also where it refused the doorbell.
             Ok(()) | Err(PostError::Doorbell { .. }) => {
-                for change in self.half.window_changes.drain(..) {
+                for change in self.owner.window_changes.drain(..) {
                     change.keep();
                 }
             }
-            Err(_) => self.half.undo_window_changes(),
+            Err(_) => self.owner.undo_window_changes(),
         }
     }
 }
 
 impl Drop for Batch<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        self.half.discard();
-        if self.has_windows {
-            self.half.undo_window_changes();
-        }
+        self.forget();
     }
+}
+
+/// As [`Batch::forget`], given the parts of the batch: a reference to all of it would keep it in
+/// memory.
+#[cold]
+#[inline(never)]
+fn forget(unfinished: Unfinished<'_>, end: u32, owner: &mut Owner) {
+    unfinished.discard(end);
+    owner.undo_window_changes();
 }

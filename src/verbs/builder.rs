@@ -101,18 +101,29 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
 
     #[inline(always)]
     fn push(self, payload: Payload<'_>) -> Result<(), PostError> {
+        if self.batch.push_usual(&self.request(payload)) {
+            return Ok(());
+        }
         self.check(&payload)?;
         self.push_unchecked(payload)
     }
 
     #[inline(always)]
-    fn push_unchecked(self, payload: Payload<'_>) -> Result<(), PostError> {
-        self.batch.half.push(&Request {
+    fn request<'r>(&self, payload: Payload<'r>) -> Request<'r>
+    where
+        'b: 'r,
+    {
+        Request {
             wr_id: self.wr_id,
             operation: self.operation,
             flags: self.flags,
             payload,
-        })
+        }
+    }
+
+    #[inline(always)]
+    fn push_unchecked(self, payload: Payload<'_>) -> Result<(), PostError> {
+        self.batch.push(&self.request(payload))
     }
 
     /// Adds a request that changes a memory window: `post` puts it in the queue by its argument.
@@ -125,16 +136,11 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
     ) -> Result<(), PostError> {
         let payload = Payload::Segments(&[]);
         self.check(&payload)?;
-        let request = Request {
-            wr_id: self.wr_id,
-            operation: self.operation,
-            flags: self.flags,
-            payload,
-        };
-        let half = &mut *self.batch.half;
-        let through = Arc::clone(&half.entry);
-        let change = post(&through, &mut || half.push(&request))?;
-        half.window_changes.push(change);
+        let request = self.request(payload);
+        let batch = self.batch;
+        let through = Arc::clone(&batch.owner.entry);
+        let change = post(&through, &mut || batch.push(&request))?;
+        batch.owner.window_changes.push(change);
         Ok(())
     }
 
@@ -142,18 +148,18 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
     #[inline(always)]
     fn push_read(self, segments: &[Segment]) -> Result<(), PostError> {
         let payload = Payload::Segments(segments);
-        self.check(&payload)?;
-        if !self.batch.half.entry.can_read() {
+        if !self.batch.owner.entry.can_read() {
+            self.check(&payload)?;
             return Err(PostError::NoReads);
         }
-        self.push_unchecked(payload)
+        self.push(payload)
     }
 
     /// Refuses what the peer answers with data, where the two sides agreed on none of it.
     #[inline(always)]
     fn check_depth(&self) -> Result<(), PostError> {
-        let half = &*self.batch.half;
-        match half.qp_type.can(&self.operation) && !half.entry.can_read() {
+        let owner = &*self.batch.owner;
+        match owner.qp_type.can(&self.operation) && !owner.entry.can_read() {
             true => Err(PostError::NoReads),
             false => Ok(()),
         }
@@ -166,10 +172,10 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
         has: impl FnOnce(&DeviceAttr) -> bool,
         refusal: PostError,
     ) -> Result<(), PostError> {
-        let half = &*self.batch.half;
+        let owner = &*self.batch.owner;
         // Asked when the queue pair was made, and remembered since.
-        let is_there = half.pd.context().attr().is_ok_and(has);
-        match half.qp_type.can(&self.operation) && !is_there {
+        let is_there = owner.pd.context().attr().is_ok_and(has);
+        match owner.qp_type.can(&self.operation) && !is_there {
             true => Err(refusal),
             false => Ok(()),
         }
@@ -178,14 +184,14 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
     /// Refuses what this queue pair cannot carry out.
     #[inline(always)]
     fn check(&self, payload: &Payload<'_>) -> Result<(), PostError> {
-        let half = &*self.batch.half;
-        let (entry, qp_type) = (&half.entry, half.qp_type);
+        let owner = &*self.batch.owner;
+        let (entry, qp_type) = (&owner.entry, owner.qp_type);
         // The builder itself is passed to no function: it would have to be in memory.
-        if half.is_inherited() {
-            return Err(half.refusal(self.wr_id, self.batch.numbers));
+        if owner.is_inherited() {
+            return Err(owner.refusal(self.wr_id, self.batch.numbers));
         }
         if self.wr_id > self.batch.numbers || !qp_type.can(&self.operation) {
-            return Err(half.refusal(self.wr_id, self.batch.numbers));
+            return Err(owner.refusal(self.wr_id, self.batch.numbers));
         }
         if qp_type != QpType::Ud {
             return Ok(());
@@ -451,7 +457,7 @@ impl<'b, 'q, 'w> BindBuilder<'b, 'q, 'w> {
     }
 
     fn check_domain(&self, region: Option<&Mr>) -> Result<(), PostError> {
-        let pd = &self.request.batch.half.pd;
+        let pd = &self.request.batch.owner.pd;
         match region.is_none_or(|region| region.pd() == pd) {
             true => self.window.check(pd),
             false => Err(PostError::ForeignWindow),
@@ -499,7 +505,7 @@ impl InvalidateBuilder<'_, '_, '_> {
             return Err(PostError::WindowOfType1);
         }
         let Self { request, window } = self;
-        window.check(&request.batch.half.pd)?;
+        window.check(&request.batch.owner.pd)?;
         request.push_change(|through, push| window.invalidate(through, push))
     }
 }

@@ -1,7 +1,7 @@
 //! Completions one by one.
 
-use crate::fastpath::{Completion, CompletionQueue};
-use crate::sys::is_inherited;
+use crate::fastpath::{Completion, CompletionQueue, Known};
+use crate::sys::{generation, is_inherited};
 
 /// The completions that a queue holds, one by one: see [`Cq::completions`](crate::Cq::completions).
 ///
@@ -10,17 +10,16 @@ use crate::sys::is_inherited;
 #[doc(alias = "ibv_end_poll")]
 #[derive(Debug)]
 pub struct Completions<'q> {
-    /// None in a forked child, whose parent has the completions.
-    queue: Option<&'q mut CompletionQueue>,
+    queue: &'q mut Known<CompletionQueue>,
     end: u32,
     /// Which process made the queue.
     generation: u32,
 }
 
 impl<'q> Completions<'q> {
-    pub(super) fn of(queue: &'q mut CompletionQueue, generation: u32) -> Self {
-        let queue = (!is_inherited(generation)).then_some(queue);
-        let end = queue.as_ref().map_or(0, |queue| queue.end());
+    pub(super) fn of(queue: &'q mut Known<CompletionQueue>, generation: u32) -> Self {
+        // In a forked child, whose parent has the completions, it is not used.
+        let end = queue.any().end();
         Self {
             queue,
             end,
@@ -31,9 +30,10 @@ impl<'q> Completions<'q> {
     /// Taking a completion may give its place back.
     #[inline(never)]
     fn next_elsewhere(&mut self) -> Option<Completion> {
-        match &mut self.queue {
-            Some(queue) if !is_inherited(self.generation) => queue.next_before(self.end),
-            _ => None,
+        let end = self.end;
+        match is_inherited(self.generation) {
+            true => None,
+            false => self.queue.change(|queue| queue.next_before(end)),
         }
     }
 }
@@ -43,13 +43,14 @@ impl Iterator for Completions<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Completion> {
-        match &mut self.queue {
-            Some(CompletionQueue::Rxe(queue)) => queue.next_before(self.end),
-            Some(CompletionQueue::Mlx5(queue)) if !is_inherited(self.generation) => {
-                queue.next_before(self.end)
-            }
-            _ => self.next_elsewhere(),
+        let now = generation();
+        if let Some(queue) = self.queue.rxe(now) {
+            return queue.next_before(self.end);
         }
+        if let Some(queue) = self.queue.mlx5(now) {
+            return queue.next_before(self.end);
+        }
+        self.next_elsewhere()
     }
 }
 
@@ -57,10 +58,9 @@ impl std::iter::FusedIterator for Completions<'_> {}
 
 impl Drop for Completions<'_> {
     fn drop(&mut self) {
-        match &mut self.queue {
-            // The process may have been forked meanwhile.
-            Some(queue) if !is_inherited(self.generation) => queue.give_back(),
-            _ => {}
+        // The process may have been forked meanwhile.
+        if !is_inherited(self.generation) {
+            self.queue.change(CompletionQueue::give_back);
         }
     }
 }

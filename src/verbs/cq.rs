@@ -12,8 +12,8 @@ use super::comp_channel::ChannelMember;
 use super::{CompletionChannel, Completions};
 use crate::device::{Context, CqToken, KernelObject, ObjectKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::fastpath::{Completion, CompletionQueue, CqSetup};
-use crate::sys::{Attr, Deadline, Value, is_inherited, wait_readable};
+use crate::fastpath::{Completion, CompletionQueue, CqSetup, Known};
+use crate::sys::{Attr, Deadline, Value, generation, is_inherited, wait_readable};
 
 /// A completion queue: where finished work requests are reported.
 ///
@@ -22,7 +22,7 @@ use crate::sys::{Attr, Deadline, Value, is_inherited, wait_readable};
 #[doc(alias = "ibv_cq")]
 #[derive(Debug)]
 pub struct Cq {
-    pub(super) queue: CompletionQueue,
+    pub(super) queue: Known<CompletionQueue>,
     object: Arc<KernelObject>,
     channel: Option<ChannelMember>,
     token: CqToken,
@@ -119,7 +119,7 @@ impl<'a> CqBuilder<'a> {
         let queue = answer.driver.queue(context)?;
         let member = channel.map(|channel| channel.join(token, queue.events()));
         Ok(Cq {
-            queue,
+            queue: Known::new(queue, context.generation()),
             object,
             channel: member,
             token,
@@ -221,13 +221,14 @@ impl Cq {
     #[doc(alias = "ibv_poll_cq")]
     #[inline(always)]
     pub fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
-        match &mut self.queue {
-            // The completions are the parent's.
-            _ if is_inherited(self.generation) => &[],
-            CompletionQueue::Rxe(queue) => queue.poll(entries),
-            CompletionQueue::Mlx5(queue) => queue.poll(entries),
-            _ => self.poll_elsewhere(entries),
+        let now = generation();
+        if let Some(queue) = self.queue.mlx5(now) {
+            return queue.poll(entries);
         }
+        if let Some(queue) = self.queue.rxe(now) {
+            return queue.poll(entries);
+        }
+        self.poll_elsewhere(entries)
     }
 
     /// The completions that there are now, one by one, as a program without an array for them takes
@@ -254,7 +255,11 @@ impl Cq {
 
     #[inline(never)]
     fn poll_elsewhere<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
-        self.queue.poll(entries)
+        match is_inherited(self.generation) {
+            // The completions are the parent's.
+            true => &[],
+            false => self.queue.change(|queue| queue.poll(entries)),
+        }
     }
 
     /// Asks for one event on the channel at the next completion, or the next solicited one.
@@ -271,7 +276,7 @@ impl Cq {
         let context = self.object.context();
         let refused = |error| Error::from_os("req_notify_cq", &error);
         context.check_own().map_err(refused)?;
-        if self.queue.arm(solicited_only) {
+        if self.queue.any().arm(solicited_only) {
             return Ok(());
         }
         let request = uverbs::ReqNotifyCq {
@@ -384,7 +389,7 @@ impl Cq {
 
     /// How many completions the queue holds.
     pub fn depth(&self) -> u32 {
-        self.queue.depth()
+        self.queue.any().depth()
     }
 
     /// What the events of this queue say, those of its channel

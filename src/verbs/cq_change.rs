@@ -26,23 +26,25 @@ impl Cq {
         let context = self.context().clone();
         check_entries(operation, &context, entries)?;
         let mut driver = CqResize::new(&context, entries)?;
-        let waiting = self.queue.waiting();
+        let waiting = self.queue.any().waiting();
         if entries < waiting {
             let text =
                 format!("{entries} entries asked for; the queue holds {waiting} completions");
             return Err(Error::invalid(operation, text));
         }
-        if !driver.changes(&self.queue) {
+        if !driver.changes(self.queue.any()) {
             return Ok(());
         }
         // In a forked child the places are the parent's to give back.
         let refused = |error| Error::from_os(operation, &error);
         context.check_own().map_err(refused)?;
-        let directory = self.queue.directory();
+        let directory = self.queue.any().directory();
         let mut held = directory.as_ref().map(|directory| directory.hold());
-        self.queue.catch_up(held.as_mut());
-        // The kernel moves what it was not told is taken.
-        self.queue.give_back();
+        self.queue.change(|queue| {
+            queue.catch_up(held.as_mut());
+            // The kernel moves what it was not told is taken.
+            queue.give_back();
+        });
         let cqe = driver.entries();
         let _: uverbs::ResizeCqResp = self.object().with_handle(operation, |cq_handle| {
             let request = uverbs::ResizeCq {
@@ -54,7 +56,8 @@ impl Cq {
                 .command_with_driver(uverbs::Command::RESIZE_CQ, &request, driver.part())
                 .map_err(|error| explain_resize(operation, entries, &error))
         })?;
-        driver.finish(&context, &mut self.queue, held)
+        self.queue
+            .change(|queue| driver.finish(&context, queue, held))
     }
 
     /// Has an event of the channel wait for `completions` completions, or for `period` after the

@@ -243,8 +243,10 @@ impl<'a> QpAttr<'a> {
                 max_recv_sge: sizes.max_recv_sge,
                 max_inline_data: sizes.max_inline_data,
             },
-            send_cq: self.completions_of_sends(qp_type).map(|cq| &cq.queue),
-            recv_cq: self.completions_of_receives(qp_type).map(|cq| &cq.queue),
+            send_cq: self.completions_of_sends(qp_type).map(|cq| cq.queue.any()),
+            recv_cq: self
+                .completions_of_receives(qp_type)
+                .map(|cq| cq.queue.any()),
             srq: self.srq.map(Srq::queue),
             signal_all: self.signal_all,
         })

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use super::{ListError, RecvRequest};
-use crate::fastpath::{PostError, QpType, RecvQueue, Segment};
+use crate::fastpath::{Known, PostError, QpType, RecvQueue, Segment};
 use crate::qp_table::QpEntry;
-use crate::sys::is_inherited;
+use crate::sys::{generation, is_inherited};
 
 /// The half of a queue pair that receives are posted to.
 #[derive(Debug)]
 pub struct RecvHalf {
     /// None where receives are shared, or there are none.
-    queue: Option<RecvQueue>,
+    queue: Known<Option<RecvQueue>>,
     entry: Arc<QpEntry>,
     qp_type: QpType,
     /// Which process made the queue pair.
@@ -20,9 +20,10 @@ pub struct RecvHalf {
 
 impl RecvHalf {
     pub(super) fn new(queue: Option<RecvQueue>, entry: Arc<QpEntry>, qp_type: QpType) -> Self {
+        let generation = entry.context().generation();
         Self {
-            queue,
-            generation: entry.context().generation(),
+            queue: Known::new(queue, generation),
+            generation,
             entry,
             qp_type,
         }
@@ -44,7 +45,26 @@ impl RecvHalf {
     #[doc(alias("ibv_post_recv", "rdma_post_recv", "rdma_post_recvv"))]
     #[inline(always)]
     pub fn post(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
-        self.usable_queue()?.post(wr_id, segments)
+        let now = generation();
+        if let Some(queue) = self.queue.mlx5(now) {
+            // The queue knows by itself when the queue pair is destroyed.
+            if queue.post_usual(wr_id, segments) {
+                return Ok(());
+            }
+        } else if let Some(queue) = self.queue.rxe(now)
+            && !self.entry.is_destroyed()
+        {
+            queue.push(wr_id, segments)?;
+            queue.publish();
+            return Ok(());
+        }
+        self.post_elsewhere(wr_id, segments)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_elsewhere(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+        self.with_queue(|queue| queue.post(wr_id, segments))?
     }
 
     /// Posts receives one after the other, as `ibv_post_recv` does with a list. One that cannot be
@@ -67,34 +87,31 @@ impl RecvHalf {
         &mut self,
         receives: impl IntoIterator<Item = RecvRequest<'r>>,
     ) -> Result<(), ListError> {
-        let queue = self
-            .usable_queue()
-            .map_err(|source| ListError { index: 0, source })?;
-        post_list(queue, receives)
+        self.with_queue(|queue| post_list(queue, receives))
+            .map_err(|source| ListError { index: 0, source })?
     }
 
-    #[inline(always)]
-    fn usable_queue(&mut self) -> Result<&mut RecvQueue, PostError> {
+    /// Does something with the queue, if it can be used.
+    fn with_queue<T>(&mut self, work: impl FnOnce(&mut RecvQueue) -> T) -> Result<T, PostError> {
         if is_inherited(self.generation) {
             return Err(PostError::Inherited);
         }
-        if self.entry.state() == QpEntry::DESTROYED {
+        if self.entry.is_destroyed() {
             return Err(PostError::Destroyed);
         }
         let (qp_type, entry) = (self.qp_type, &self.entry);
-        self.queue
-            .as_mut()
-            .ok_or_else(|| without_queue(qp_type, entry.has_srq()))
+        let worked = self.queue.change(|queue| queue.as_mut().map(work));
+        worked.ok_or_else(|| without_queue(qp_type, entry.has_srq()))
     }
 
     /// Whether the queue pair was destroyed: nothing completes any more.
     pub(crate) fn is_destroyed(&self) -> bool {
-        self.entry.state() == QpEntry::DESTROYED
+        self.entry.is_destroyed()
     }
 
     /// How many receives can be outstanding; 0 without a receive queue of its own.
     pub fn depth(&self) -> u32 {
-        self.queue.as_ref().map_or(0, |queue| queue.depth())
+        self.queue.any().as_ref().map_or(0, |queue| queue.depth())
     }
 
     /// Number of the queue pair.

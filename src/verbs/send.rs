@@ -6,15 +6,21 @@ use rdmacm_kernel_abi::uverbs;
 
 use super::mw::WindowChange;
 use super::{Batch, ListError, Pd, SendRequest};
-use crate::fastpath::{PostError, QpType, Request, SendQueue};
+use crate::fastpath::{Building, PostError, QpType, SendQueue};
 use crate::qp_table::QpEntry;
-use crate::sys::is_inherited;
+use crate::sys::{generation, is_inherited};
 
 /// The half of a queue pair that requests are posted to.
 #[derive(Debug)]
 pub struct SendHalf {
     /// None where nothing can be sent.
     queue: Option<SendQueue>,
+    owner: Owner,
+}
+
+/// Whose a send queue is: what does not depend on the provider.
+#[derive(Debug)]
+pub(super) struct Owner {
     pub(super) entry: Arc<QpEntry>,
     pub(super) qp_type: QpType,
     pub(super) pd: Pd,
@@ -33,11 +39,13 @@ impl SendHalf {
     ) -> Self {
         Self {
             queue,
-            generation: entry.context().generation(),
-            entry,
-            qp_type,
-            pd,
-            window_changes: Vec::new(),
+            owner: Owner {
+                generation: entry.context().generation(),
+                entry,
+                qp_type,
+                pd,
+                window_changes: Vec::new(),
+            },
         }
     }
 
@@ -56,8 +64,7 @@ impl SendHalf {
     #[doc(alias("ibv_post_send", "ibv_wr_start"))]
     #[inline(always)]
     pub fn batch(&mut self) -> Batch<'_> {
-        self.begin();
-        Batch::new(self)
+        Batch::new(Building::new(&mut self.queue), &mut self.owner)
     }
 
     /// Posts requests one after the other and starts them with one doorbell, as `ibv_post_send` does
@@ -94,8 +101,8 @@ impl SendHalf {
         requests: impl IntoIterator<Item = SendRequest<'r>>,
     ) -> Result<(), ListError> {
         let at = |index, source| ListError { index, source };
-        self.check_state().map_err(|source| at(0, source))?;
         let mut batch = self.batch();
+        batch.check_state().map_err(|source| at(0, source))?;
         let mut refused = Ok(());
         let mut posted = 0;
         for request in requests {
@@ -114,90 +121,20 @@ impl SendHalf {
         self.queue.as_ref().map_or(0, |queue| queue.depth())
     }
 
-    /// Builds a request in the queue.
-    #[inline(always)]
-    pub(super) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
-        // One comparison after the other: a table of jumps would cost both more.
-        if let Some(SendQueue::Rxe(queue)) = &mut self.queue {
-            return queue.push(request);
-        }
-        second_choice();
-        if let Some(SendQueue::Mlx5(queue)) = &mut self.queue {
-            return queue.push(request);
-        }
-        // The copy is for the call's sake: the request itself stays in registers.
-        self.push_elsewhere(&{ *request })
+    /// Number of the queue pair.
+    pub fn qp_num(&self) -> u32 {
+        self.owner.entry.number()
     }
+}
 
-    #[inline(never)]
-    fn push_elsewhere(&mut self, request: &Request<'_>) -> Result<(), PostError> {
-        match &mut self.queue {
-            Some(queue) => queue.push(request),
-            None => Err(self.without_queue()),
-        }
-    }
-
+impl Owner {
+    /// Why nothing can be built where there is no send queue.
     #[cold]
-    fn without_queue(&self) -> PostError {
+    pub(super) fn without_queue(&self) -> PostError {
         let qp_type = self.qp_type;
         match qp_type.has_send_queue() {
             true => PostError::NoQueue,
             false => PostError::WrongQpType { qp_type },
-        }
-    }
-
-    /// Starts the requests that were built. Where they cannot start they are forgotten.
-    #[inline(always)]
-    pub(super) fn start(&mut self) -> Result<(), PostError> {
-        if let Err(error) = self.check_state() {
-            self.discard();
-            return Err(error);
-        }
-        if let Some(SendQueue::Rxe(queue)) = &mut self.queue {
-            return queue.ring_doorbell();
-        }
-        second_choice();
-        if let Some(SendQueue::Mlx5(queue)) = &mut self.queue {
-            queue.ring_doorbell();
-            return Ok(());
-        }
-        self.start_elsewhere()
-    }
-
-    #[inline(never)]
-    fn start_elsewhere(&mut self) -> Result<(), PostError> {
-        match &mut self.queue {
-            Some(queue) => queue.ring_doorbell(),
-            None => Ok(()),
-        }
-    }
-
-    /// An earlier batch may have been forgotten instead of dropped.
-    #[inline(always)]
-    fn begin(&mut self) {
-        if let Some(SendQueue::Rxe(queue)) = &mut self.queue {
-            return queue.discard();
-        }
-        second_choice();
-        if let Some(SendQueue::Mlx5(queue)) = &mut self.queue {
-            return queue.begin();
-        }
-        self.discard_elsewhere();
-    }
-
-    /// Forgets requests that were built and not started.
-    #[inline(always)]
-    pub(super) fn discard(&mut self) {
-        match &mut self.queue {
-            Some(SendQueue::Rxe(queue)) => queue.discard(),
-            _ => self.discard_elsewhere(),
-        }
-    }
-
-    #[inline(never)]
-    fn discard_elsewhere(&mut self) {
-        if let Some(queue) = &mut self.queue {
-            queue.discard();
         }
     }
 
@@ -208,28 +145,25 @@ impl SendHalf {
         }
     }
 
-    /// Number of the queue pair.
-    pub fn qp_num(&self) -> u32 {
-        self.entry.number()
-    }
-
     /// Requests must not be queued below RTS: the kernel would refuse the doorbell but keep them,
     /// and carry them out at some later doorbell.
     #[inline(always)]
-    fn check_state(&self) -> Result<(), PostError> {
-        match self.entry.state() == uverbs::QpState::RTS.0 && !self.is_inherited() {
+    pub(super) fn check_state(&self, building: &Building<'_>) -> Result<(), PostError> {
+        match self.entry.may_send(generation()) {
             true => Ok(()),
-            false => self.check_other_state(),
+            false => self.check_other_state(building.flushes_late_requests()),
         }
     }
 
     #[cold]
-    fn check_other_state(&self) -> Result<(), PostError> {
+    fn check_other_state(&self, flushes_late_requests: bool) -> Result<(), PostError> {
         match self.entry.state() {
             _ if self.is_inherited() => Err(PostError::Inherited),
             QpEntry::DESTROYED => Err(PostError::Destroyed),
             state if state < uverbs::QpState::RTS.0 => Err(PostError::NotConnected),
-            state if state > uverbs::QpState::RTS.0 => self.check_flushes(),
+            state if state > uverbs::QpState::RTS.0 && !flushes_late_requests => {
+                Err(PostError::Disconnected)
+            }
             _ => Ok(()),
         }
     }
@@ -244,22 +178,9 @@ impl SendHalf {
         }
     }
 
-    #[cold]
-    fn check_flushes(&self) -> Result<(), PostError> {
-        match &self.queue {
-            Some(queue) if !queue.flushes_late_requests() => Err(PostError::Disconnected),
-            _ => Ok(()),
-        }
-    }
-
     /// Whether this process is a forked child of the one that made the queue pair.
     #[inline(always)]
     pub(super) fn is_inherited(&self) -> bool {
         is_inherited(self.generation)
     }
 }
-
-/// Tells the compiler which of two ways is to have the registers where there are not enough for both.
-#[cold]
-#[inline(always)]
-fn second_choice() {}

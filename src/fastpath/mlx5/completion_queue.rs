@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rdmacm_kernel_abi::mlx5::{
     CQ_ARM_DB, CQ_ARM_SERIAL_MASK, CQ_ARM_SERIAL_SHIFT, CQ_CI_MASK, CQ_DB_REQ_NOT,
-    CQ_DB_REQ_NOT_SOL, CQ_SET_CI,
+    CQ_DB_REQ_NOT_SOL, CQ_SET_CI, Opcode,
 };
-use rdmacm_kernel_abi::uverbs::Wc;
+use rdmacm_kernel_abi::uverbs::{Wc, WcOpcode};
+use zerocopy::transmute;
 
 use super::cq_ring::{CqRing, Cursor, Entry};
 use super::cqe::{self, Side};
@@ -16,7 +17,7 @@ use super::doorbell;
 use super::posted::{Finisher, QueuePair};
 use super::register::ArmRegister;
 use super::scatter::{KnownRegions, Regions};
-use super::send_entry::Key;
+use super::send_entry::{Key, Look, Word};
 use crate::fastpath::completion::Completion;
 
 /// A completion queue.
@@ -38,22 +39,45 @@ pub(crate) struct CompletionQueue {
 /// The queue pair of the last completion: the next is mostly of the same.
 #[derive(Debug)]
 struct Current {
+    /// What entries name it by, and at which offset.
     key: Key,
     place_of_key: usize,
-    /// Its number.
-    number: u32,
+    /// What the entries of its sends and of its writes have for a word.
+    send: Word,
+    write: Word,
     sends: Finisher,
+    /// The completion of a send, but for the program's number.
+    plain: Wc,
     pair: Option<Arc<QueuePair>>,
 }
 
 impl Current {
     fn new(directory: &Directory, pair: Option<&Arc<QueuePair>>) -> Self {
+        let number = pair.map_or(0, |pair| pair.number);
         Self {
             key: Key::new(pair.map_or(0, |pair| pair.key)),
             place_of_key: directory.place_of_key(),
-            number: pair.map_or(0, |pair| pair.number),
+            send: Word::of(Opcode::SEND, number),
+            write: Word::of(Opcode::RDMA_WRITE, number),
             sends: Finisher::of(pair.and_then(|pair| pair.sends.as_ref())),
+            plain: Wc {
+                opcode: WcOpcode::SEND.0,
+                qp_num: number,
+                ..Wc::default()
+            },
             pair: pair.cloned(),
+        }
+    }
+
+    /// The opcode of the completion of a send or write of this queue pair.
+    #[inline(always)]
+    fn opcode(&self, word: Word) -> Option<WcOpcode> {
+        if word == self.write {
+            Some(WcOpcode::RDMA_WRITE)
+        } else if word == self.send {
+            Some(WcOpcode::SEND)
+        } else {
+            None
         }
     }
 }
@@ -106,24 +130,35 @@ impl CompletionQueue {
     #[inline(always)]
     pub(crate) fn poll<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
         // SAFETY: the ring is there.
-        if unsafe { self.cursor.is_at_end() } {
+        let look = unsafe { self.cursor.look() };
+        if look.is_send() {
+            if let [entry] = &mut *entries
+                && self.take_send(look, &mut entry.0)
+            {
+                self.give_back();
+                return entries;
+            }
+        } else if look.is_of_other_lap() {
             return &[];
-        }
-        if let [entry] = &mut *entries
-            && self.take_send(&mut entry.0)
-        {
-            self.give_back();
-            return entries;
+        } else {
+            rare();
+            if look.is_never_written() {
+                return &[];
+            }
         }
         self.poll_some(entries)
     }
 
-    /// As `poll`, where there is something.
+    /// As `poll`, where there may be something.
     #[inline(never)]
     fn poll_some<'e>(&mut self, entries: &'e mut [Completion]) -> &'e [Completion] {
         let mut taken = self.take_sends(entries);
         while let Some(entry) = entries.get_mut(taken) {
-            if !self.take(&mut entry.0) {
+            // SAFETY: the ring is there.
+            let look = unsafe { self.cursor.look() };
+            // Perhaps of another kind than the one before.
+            let is_taken = look.is_send() && self.take_send(look, &mut entry.0);
+            if !is_taken && !self.take(&mut entry.0) {
                 break;
             }
             taken += 1;
@@ -150,7 +185,7 @@ impl CompletionQueue {
     }
 
     /// Tells the device which entries it may write again.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn give_back(&mut self) {
         doorbell::order_reads_before();
         self.directory
@@ -158,80 +193,86 @@ impl CompletionQueue {
             .set(CQ_SET_CI, self.cursor.counter & CQ_CI_MASK);
     }
 
-    /// Takes the next completion if it is one of a send or write that succeeded, of the queue pair of
-    /// the last completion. These are most of what there is, and their entries say little: `take` and
-    /// `translate` are for the others.
+    /// Takes the next completion, whose entry is the program's and of a request that succeeded, as a
+    /// look at it said, if it is one of a send or write of the queue pair of the last completion. These are
+    /// most of what there is, and their entries say little: `take` and `translate` are for the others.
     #[inline(always)]
-    fn take_send(&mut self, wc: &mut Wc) -> bool {
-        // SAFETY: the ring is there.
-        let Some(entry) = (unsafe { self.cursor.send() }) else {
-            return false;
-        };
+    fn take_send(&mut self, look: Look, wc: &mut Wc) -> bool {
+        // SAFETY: the ring is there, and the entry the program's.
+        let word = unsafe { self.cursor.place().word() };
         // After the look at the entry, as in `take`.
         if !self.members.is_current(&self.directory) {
             return false;
         }
         let current = &self.current;
-        let Some(said) = entry.read(current.place_of_key, current.key) else {
+        let Some(opcode) = current.opcode(word) else {
             return false;
         };
+        // SAFETY: as above, and the offset is that of a word.
+        if !unsafe {
+            self.cursor
+                .place()
+                .has_key(current.key, current.place_of_key)
+        } {
+            return false;
+        }
         let mut done = current.sends.done();
         // SAFETY: the requests are those of `current`.
-        let finished = unsafe { current.sends.places().finish(said.block, &mut done) };
+        let finished = unsafe { current.sends.places().finish(look.block(), &mut done) };
         let Some(wr_id) = finished else {
             return false;
         };
         current.sends.commit(done);
-        *wc = Wc {
-            wr_id,
-            opcode: said.completion,
-            qp_num: current.number,
-            ..Wc::default()
-        };
+        *wc = current.plain;
+        (wc.wr_id, wc.opcode) = (wr_id, opcode.0);
         self.cursor.advance(&self.ring);
         true
     }
 
-    /// The same for as many as there are in a row, up to the end of the memory.
+    /// The same for as many as there are in a row, of the same kind, up to the end of the memory.
     #[inline(never)]
     fn take_sends(&mut self, entries: &mut [Completion]) -> usize {
         // All that the loop needs is in local variables: the compiler cannot know that what it writes
         // into `entries` leaves the queue as it is.
-        let version = self.directory.version();
-        let seen = self.members.version();
+        let owner = self.cursor.owner();
         let current = &self.current;
-        let (key, place_of_key, places) =
-            (current.key, current.place_of_key, current.sends.places());
-        let mut plain = Wc {
-            qp_num: current.number,
-            ..Wc::default()
-        };
-        let mut done = current.sends.done();
+        let (sends, places, mut plain) = (&current.sends, current.sends.places(), current.plain);
+        let mut done = sends.done();
         let mut taken = 0;
+        // SAFETY: the ring is there; the word is used where the entry is the program's.
+        let word = unsafe { self.cursor.place().word() };
+        let Some(opcode) = current.opcode(word) else {
+            return 0;
+        };
+        plain.opcode = opcode.0;
+        let [_, plain @ ..]: [u64; 6] = transmute!(plain);
+        let (key, place_of_key) = (current.key, current.place_of_key);
         for (wc, place) in entries.iter_mut().zip(self.cursor.places()) {
             // SAFETY: the ring is there.
-            let Some(entry) = (unsafe { place.send() }) else {
-                break;
-            };
-            // After the look at the entry, as in `take`. Acquire: see `Members::is_current`.
-            if version.load(Ordering::Acquire) != seen {
+            let look = unsafe { place.look(owner) };
+            // SAFETY: as above, and the entry is the program's.
+            if !look.is_send() || unsafe { place.word() } != word {
                 break;
             }
-            let Some(said) = entry.read(place_of_key, key) else {
+            // SAFETY: as above, and the offset is that of a word.
+            if !unsafe { place.has_key(key, place_of_key) } {
                 break;
-            };
+            }
             // SAFETY: the requests are those of `current`.
-            let Some(wr_id) = (unsafe { places.finish(said.block, &mut done) }) else {
+            let Some(wr_id) = (unsafe { places.finish(look.block(), &mut done) }) else {
                 break;
             };
-            (plain.wr_id, plain.opcode) = (wr_id, said.completion);
-            wc.0 = plain;
+            let [one, two, three, four, five] = plain;
+            wc.0 = transmute!([wr_id, one, two, three, four, five]);
             taken += 1;
         }
-        if taken > 0 {
-            current.sends.commit(done);
-            self.cursor.skip(&self.ring, taken as u32);
+        // After the look at the entries, as in `take`. Where the list was not as it is now, nothing was
+        // taken: `take` begins anew.
+        if taken == 0 || !self.members.is_current(&self.directory) {
+            return 0;
         }
+        sends.commit(done);
+        self.cursor.skip(&self.ring, taken as u32);
         taken
     }
 
@@ -359,6 +400,11 @@ impl CompletionQueue {
         &self.ring
     }
 }
+
+/// Keeps two comparisons apart, of which the first mostly decides.
+#[cold]
+#[inline(always)]
+fn rare() {}
 
 /// Takes out the completions of a queue pair that went, of those from `next` on: from their end on
 /// backwards, so that what stays moves up behind them. Returns where the queue begins then. The

@@ -12,7 +12,7 @@ use rdmacm_kernel_abi::mlx5::{CQE_OWNER_MASK, Cqe64, CqeOpcode};
 
 use super::doorbell;
 use super::queue_memory::{QueueMemory, pages};
-use super::send_entry::SendEntry;
+use super::send_entry::{Key, Look, Tail, Word};
 use crate::error::Result;
 use crate::sys::Kernel;
 
@@ -37,21 +37,40 @@ pub(super) struct Entry {
 
 /// The place of an entry.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
-    at: NonNull<Cqe64>,
-    owner: u8,
-}
+pub(super) struct Place(NonNull<Cqe64>);
 
 impl Place {
-    /// As [`Cursor::send`].
+    /// Looks whose the entry is, if those with this owner are the program's.
     ///
     /// # Safety
     ///
-    /// The ring must be there for as long as the result.
+    /// The ring must be there.
     #[inline(always)]
-    pub(super) unsafe fn send(self) -> Option<SendEntry> {
+    pub(super) unsafe fn look(self, owner: Tail) -> Look {
         // SAFETY: by the caller.
-        unsafe { SendEntry::of(self.at, self.owner) }
+        unsafe { Tail::of(self.0) }.against(owner)
+    }
+
+    /// Of which request the entry is, which must be the program's.
+    ///
+    /// # Safety
+    ///
+    /// The ring must be there.
+    #[inline(always)]
+    pub(super) unsafe fn word(self) -> Word {
+        // SAFETY: by the caller.
+        unsafe { Word::at(self.0) }
+    }
+
+    /// Whether the entry is of the queue pair that has `key` in the word at an offset.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Place::word`], after which this is to be called; the offset must be that of a word.
+    #[inline(always)]
+    pub(super) unsafe fn has_key(self, key: Key, offset: usize) -> bool {
+        // SAFETY: by the caller.
+        unsafe { key.is_at(self.0, offset) }
     }
 }
 
@@ -59,12 +78,13 @@ impl Place {
 #[derive(Debug)]
 pub(super) struct Cursor {
     pub(super) counter: u32,
-    at: NonNull<Cqe64>,
     /// Entries from here to the end of the memory.
     left: u32,
-    stride: u32,
+    at: NonNull<Cqe64>,
+    /// Bytes from one entry to the next.
+    stride: usize,
     /// The owner that entries have here which are the program's.
-    owner: u8,
+    owner: Tail,
 }
 
 // SAFETY: an address in the memory of a ring, which the completion queue keeps beside it.
@@ -78,44 +98,40 @@ impl Cursor {
             counter,
             at: ring.cqe(counter),
             left: ring.count() - ring.memory.index(counter) as u32,
-            stride: ring.bytes_per_entry(),
-            owner: u8::from(counter & ring.count() != 0),
+            stride: ring.memory.stride(),
+            owner: Tail::of_lap(counter & ring.count() != 0),
         }
     }
 
-    /// Whether the next entry is the device's still.
+    /// The place of the next entry.
+    #[inline(always)]
+    pub(super) fn place(&self) -> Place {
+        Place(self.at)
+    }
+
+    /// Looks whose the next entry is.
     ///
     /// # Safety
     ///
     /// The ring must be there.
     #[inline(always)]
-    pub(super) unsafe fn is_at_end(&self) -> bool {
-        // SAFETY: by the caller; the owner is accessed as an atomic.
-        let op_own = unsafe { AtomicU8::from_ptr(&raw mut (*self.at.as_ptr()).op_own) };
-        let op_own = op_own.load(Ordering::Relaxed);
-        op_own >= NEVER_WRITTEN || (op_own ^ self.owner) & CQE_OWNER_MASK != 0
+    pub(super) unsafe fn look(&self) -> Look {
+        // SAFETY: by the caller.
+        unsafe { Tail::of(self.at) }.against(self.owner)
     }
 
-    /// The next entry, if it is the program's and of a send.
-    ///
-    /// # Safety
-    ///
-    /// The ring must be there for as long as the result.
+    /// The owner that entries have up to the end of the memory which are the program's.
     #[inline(always)]
-    pub(super) unsafe fn send(&self) -> Option<SendEntry> {
-        // SAFETY: by the caller.
-        unsafe { SendEntry::of(self.at, self.owner) }
+    pub(super) fn owner(&self) -> Tail {
+        self.owner
     }
 
     /// The places from here to the end of the memory.
     #[inline(always)]
     pub(super) fn places(&self) -> impl Iterator<Item = Place> + use<> {
-        let (first, owner, stride) = (self.at, self.owner, self.stride as usize);
-        (0..self.left as usize).map(move |number| Place {
-            // SAFETY: there are so many entries.
-            at: unsafe { first.byte_add(number * stride) },
-            owner,
-        })
+        let (first, stride) = (self.at, self.stride);
+        // SAFETY: there are so many entries.
+        (0..self.left as usize).map(move |number| Place(unsafe { first.byte_add(number * stride) }))
     }
 
     /// Goes on so many entries, at most to the end of the memory.
@@ -127,7 +143,7 @@ impl Cursor {
             return self.begin_lap(ring);
         }
         // SAFETY: there is one more entry.
-        self.at = unsafe { self.at.byte_add(count as usize * self.stride as usize) };
+        self.at = unsafe { self.at.byte_add(count as usize * self.stride) };
     }
 
     /// Goes on to the next entry.

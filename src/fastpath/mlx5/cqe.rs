@@ -93,7 +93,7 @@ pub(super) fn requester(entry: Entry, pair: &QueuePair, regions: &mut KnownRegio
     if in_completion {
         wc.status = scatter::to_request(entry, counter, sends, wc.byte_len, regions).0;
     }
-    sends.finish(noted.number);
+    sends.progress.finish(noted.number);
 }
 
 /// What is to be said of the operations that bring an answer, and of the rest.
@@ -213,7 +213,7 @@ impl Received<'_> {
     #[inline(always)]
     fn finish(self) {
         match self.incoming {
-            Incoming::Own(receives) => receives.finish(self.number),
+            Incoming::Own(receives) => receives.progress.finish(self.number),
             Incoming::Shared(receives) => receives.give_back(self.number as u32),
             Incoming::None => {}
         }
@@ -226,7 +226,7 @@ pub(super) fn failure(entry: Entry, pair: &QueuePair, side: Side, wc: &mut Wc) {
     let counter = wqe_counter(entry);
     let wr_id = match (side, &pair.sends) {
         (Side::FailedRequester, Some(sends)) => sends.find(counter).map(|noted| {
-            sends.finish(noted.number);
+            sends.progress.finish(noted.number);
             noted.wr_id
         }),
         (Side::FailedRequester, None) => None,

@@ -71,12 +71,7 @@ impl Directory {
         }
     }
 
-    /// Counts changes.
     #[inline(always)]
-    pub(super) fn version(&self) -> &AtomicU32 {
-        &self.version
-    }
-
     pub(super) fn record(&self) -> &Record {
         &self.record
     }
@@ -184,12 +179,6 @@ impl Directory {
 }
 
 impl Members {
-    /// Which state of the directory the list is.
-    #[inline(always)]
-    pub(super) fn version(&self) -> u32 {
-        self.version
-    }
-
     /// Whether the list is as the directory has it.
     #[inline(always)]
     pub(super) fn is_current(&self, directory: &Directory) -> bool {

@@ -23,7 +23,7 @@ use super::recv_queue::RecvQueue;
 use super::register::{ArmRegister, Register, Use};
 use super::registers::Lease;
 use super::scatter::{RegionNote, Regions};
-use super::send_queue::SendQueue;
+use super::send_queue::{Posting, SendQueue};
 use super::setup::places;
 use super::shared_recv_queue::SharedRecvQueue;
 use super::sizes::{RecvSize, SendSize, SharedSize};
@@ -60,7 +60,7 @@ struct Pair {
     send_cq: usize,
     recv_cq: usize,
     record: Arc<Record>,
-    send: SendQueue,
+    send: Posting,
     recv: Option<RecvQueue>,
     sent: VecDeque<u64>,
     received: VecDeque<u64>,
@@ -201,7 +201,7 @@ impl World {
         let record = Arc::new(self.records.take(&self.kernel).expect("memory"));
         let blocks = QueueMemory::new(&memory, recv_bytes, send_size.blocks, 6);
         let sends = Arc::new(Sends::new(blocks, true));
-        let send = SendQueue::new(
+        let send = Posting::new(SendQueue::new(
             Arc::clone(&sends),
             Lease::of(Arc::clone(&self.register)),
             Arc::clone(&record),
@@ -209,7 +209,7 @@ impl World {
             send_size,
             false,
             self.settings,
-        );
+        ));
         let recv = recv_size.map(|size| {
             let memory = QueueMemory::new(&memory, 0, size.depth, size.shift);
             let receives = Arc::new(Receives::new(memory));
@@ -386,7 +386,6 @@ impl World {
     fn send(&mut self, pair: usize, input: &mut Input<'_>) {
         let shape = input.byte();
         let mut pushed = Vec::new();
-        self.pairs[pair].send.begin();
         for _ in 0..shape & 3 {
             let wr_id = self.new_id();
             let segments = self.segments(input);

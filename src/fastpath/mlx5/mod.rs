@@ -41,7 +41,7 @@ pub(crate) use completion_queue::CompletionQueue;
 pub(crate) use directory::{Directory, Held};
 pub(crate) use recv_queue::RecvQueue;
 pub(crate) use scatter::{RegionNote, note_region};
-pub(crate) use send_queue::SendQueue;
+pub(crate) use send_queue::{Built, SendQueue};
 pub(crate) use setup::{CqResize, CqSetup, QpSetup, SrqSetup};
 pub(crate) use shared_recv_queue::SharedRecvQueue;
 #[cfg(test)]

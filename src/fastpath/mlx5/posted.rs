@@ -13,6 +13,81 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use super::bits::Bits;
 use super::queue_memory::QueueMemory;
 
+/// How far a queue has come: what the thread that posts, the one that polls, and one that resets the
+/// queue pair tell one another.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// Numbers from here on must not be used without a closer look. There may be no room for them, or
+    /// the queue pair was reset; the thread that posts may have a reason of its own. So it has one
+    /// comparison to make.
+    limit: AtomicU64,
+    /// How often the queue pair was reset: what was posted before is forgotten.
+    resets: AtomicU32,
+    done: Done,
+}
+
+/// The number behind the last request or receive that is done. Only the poller changes it; in a cache
+/// line of its own, so that it does not take the limit away from the thread that posts.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Done(AtomicU64);
+
+impl Progress {
+    fn new() -> Self {
+        Self {
+            limit: AtomicU64::new(FIRST),
+            resets: AtomicU32::new(0),
+            done: Done(AtomicU64::new(FIRST)),
+        }
+    }
+
+    /// The first number that is not to be used without a closer look.
+    #[inline(always)]
+    pub(super) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Moves the limit, for who has seen so many resets: none is missed that comes meanwhile.
+    pub(super) fn set_limit(&self, limit: u64, resets: u32) {
+        // Sequentially consistent, as in `reset`: either this sees the reset, or the reset comes after
+        // this limit and takes it back.
+        self.limit.store(limit, Ordering::SeqCst);
+        if self.resets.load(Ordering::SeqCst) != resets {
+            self.limit.store(0, Ordering::SeqCst);
+        }
+    }
+
+    fn reset(&self) {
+        self.resets.fetch_add(1, Ordering::SeqCst);
+        self.limit.store(0, Ordering::SeqCst);
+    }
+
+    /// How often the queue pair was reset.
+    pub(super) fn resets(&self) -> u32 {
+        self.resets.load(Ordering::SeqCst)
+    }
+
+    /// The number behind the last that is done. One of a life before a reset, where none of this one
+    /// is.
+    pub(super) fn done(&self) -> u64 {
+        // Acquire pairs with the store in `finish`.
+        self.done.0.load(Ordering::Acquire)
+    }
+
+    /// The same for the poller, who has set it.
+    #[inline(always)]
+    fn known_done(&self) -> u64 {
+        self.done.0.load(Ordering::Relaxed)
+    }
+
+    /// Takes note that a request or receive is done, and all before it.
+    #[inline(always)]
+    pub(super) fn finish(&self, number: u64) {
+        // Release: what was read of it was read before its place is used again.
+        self.done.0.store(number + 1, Ordering::Release);
+    }
+}
+
 /// The requests of a send queue, by the block that each begins at.
 ///
 /// They are numbered, and the numbers run on when the queue pair is reset: a poller that is in the
@@ -20,17 +95,16 @@ use super::queue_memory::QueueMemory;
 #[derive(Debug)]
 pub(super) struct Sends {
     slots: Box<[SendSlot]>,
-    /// The number behind the last request that is done. Only the poller changes it.
-    done: AtomicU64,
-    /// How often the queue pair was reset: what was posted before is forgotten.
-    resets: AtomicU32,
+    pub(super) progress: Progress,
     /// The queue, of which an answer within its completion wants to know the segments.
     pub(super) memory: QueueMemory,
     /// Whether answers within completions can come: a service of its own.
     pub(super) is_reliable: bool,
 }
 
+/// Of a size by which places are found with a shift.
 #[derive(Debug)]
+#[repr(align(32))]
 pub(super) struct SendSlot {
     wr_id: AtomicU64,
     number: AtomicU64,
@@ -74,8 +148,7 @@ impl Sends {
     pub(super) fn new(memory: QueueMemory, is_reliable: bool) -> Self {
         Self {
             slots: (0..memory.count()).map(|_| SendSlot::unused()).collect(),
-            done: AtomicU64::new(FIRST),
-            resets: AtomicU32::new(0),
+            progress: Progress::new(),
             memory,
             is_reliable,
         }
@@ -95,12 +168,12 @@ impl Sends {
     }
 
     /// The request under way that begins at a block. Its place is not used again before
-    /// [`Sends::finish`].
+    /// [`Progress::finish`].
     #[inline(always)]
     pub(super) fn find(&self, block: u32) -> Option<Noted> {
         let slot = self.slot(block);
         let number = slot.number.load(Ordering::Relaxed);
-        if number < self.done.load(Ordering::Relaxed) {
+        if number < self.progress.known_done() {
             return None;
         }
         Some(Noted {
@@ -110,30 +183,9 @@ impl Sends {
         })
     }
 
-    /// Takes note that a request is done, and all before it.
-    #[inline(always)]
-    pub(super) fn finish(&self, number: u64) {
-        // Release: what was read of the request was read before its place is used again.
-        self.done.store(number + 1, Ordering::Release);
-    }
-
     #[inline(always)]
     fn slot(&self, block: u32) -> &SendSlot {
         &self.slots[self.memory.index(block) & (self.slots.len() - 1)]
-    }
-
-    /// The number behind the last request that is done. A request of a life before a reset, where
-    /// none of this one is.
-    #[inline(always)]
-    pub(super) fn done(&self) -> u64 {
-        // Acquire pairs with the store in `finish`.
-        self.done.load(Ordering::Acquire)
-    }
-
-    /// How often the queue pair was reset.
-    #[inline(always)]
-    pub(super) fn resets(&self) -> u32 {
-        self.resets.load(Ordering::Acquire)
     }
 
     /// Forgets the request that begins at a block.
@@ -150,7 +202,7 @@ impl Sends {
 
     fn reset(&self) {
         self.forget();
-        self.resets.fetch_add(1, Ordering::Release);
+        self.progress.reset();
     }
 }
 
@@ -182,7 +234,7 @@ impl Finisher {
     /// Of a send queue; without one it finishes nothing.
     pub(super) fn of(sends: Option<&Arc<Sends>>) -> Self {
         let (slots, done) = match sends {
-            Some(sends) => (&sends.slots[..], &sends.done),
+            Some(sends) => (&sends.slots[..], &sends.progress.done.0),
             None => (std::slice::from_ref(&NO_SLOT), &NOTHING_DONE),
         };
         Self {
@@ -208,7 +260,7 @@ impl Finisher {
         unsafe { self.done.as_ref() }.load(Ordering::Relaxed)
     }
 
-    /// As [`Sends::finish`], for all requests before a number.
+    /// As [`Progress::finish`], for all requests before a number.
     #[inline(always)]
     pub(super) fn commit(&self, done: u64) {
         // SAFETY: see the fields. Release: what was read of the requests was read before their places
@@ -244,19 +296,23 @@ impl Places {
 #[derive(Debug)]
 pub(super) struct Receives {
     slots: Box<[RecvSlot]>,
-    /// The number behind the last receive that is done. Only the poller changes it.
-    done: AtomicU64,
-    resets: AtomicU32,
+    pub(super) progress: Progress,
     pub(super) memory: QueueMemory,
 }
 
 #[derive(Debug)]
-struct RecvSlot {
+pub(super) struct RecvSlot {
     wr_id: AtomicU64,
     number: AtomicU64,
 }
 
 impl RecvSlot {
+    #[inline(always)]
+    pub(super) fn note(&self, number: u64, wr_id: u64) {
+        self.wr_id.store(wr_id, Ordering::Relaxed);
+        self.number.store(number, Ordering::Relaxed);
+    }
+
     fn unused() -> Self {
         Self {
             wr_id: AtomicU64::new(0),
@@ -269,53 +325,37 @@ impl Receives {
     pub(super) fn new(memory: QueueMemory) -> Self {
         Self {
             slots: (0..memory.count()).map(|_| RecvSlot::unused()).collect(),
-            done: AtomicU64::new(FIRST),
-            resets: AtomicU32::new(0),
+            progress: Progress::new(),
             memory,
         }
+    }
+
+    /// The first slot, of as many as there are places.
+    pub(super) fn slots(&self) -> NonNull<RecvSlot> {
+        NonNull::from(&self.slots[..]).cast()
     }
 
     /// Notes a receive. Its number leads to its place.
     #[inline(always)]
     pub(super) fn note(&self, number: u64, wr_id: u64) {
-        let slot = self.slot(number as u32);
-        slot.wr_id.store(wr_id, Ordering::Relaxed);
-        slot.number.store(number, Ordering::Relaxed);
+        self.slot(number as u32).note(number, wr_id);
     }
 
     /// The receive under way at a place: its number and the program's. The place is not used again
-    /// before [`Receives::finish`].
+    /// before [`Progress::finish`].
     #[inline(always)]
     pub(super) fn find(&self, counter: u32) -> Option<(u64, u64)> {
         let slot = self.slot(counter);
         let number = slot.number.load(Ordering::Relaxed);
-        if number < self.done.load(Ordering::Relaxed) {
+        if number < self.progress.known_done() {
             return None;
         }
         Some((number, slot.wr_id.load(Ordering::Relaxed)))
     }
 
-    /// Takes note that a receive is done, and all before it.
-    #[inline(always)]
-    pub(super) fn finish(&self, number: u64) {
-        // Release: as for requests. Only one completion queue finishes receives of a queue pair.
-        self.done.store(number + 1, Ordering::Release);
-    }
-
     #[inline(always)]
     fn slot(&self, counter: u32) -> &RecvSlot {
         &self.slots[self.memory.index(counter) & (self.slots.len() - 1)]
-    }
-
-    /// As of requests.
-    #[inline(always)]
-    pub(super) fn done(&self) -> u64 {
-        self.done.load(Ordering::Acquire)
-    }
-
-    #[inline(always)]
-    pub(super) fn resets(&self) -> u32 {
-        self.resets.load(Ordering::Acquire)
     }
 
     /// Forgets all receives.
@@ -327,7 +367,7 @@ impl Receives {
 
     fn reset(&self) {
         self.forget();
-        self.resets.fetch_add(1, Ordering::Release);
+        self.progress.reset();
     }
 }
 
@@ -399,7 +439,7 @@ pub(super) struct QueuePair {
 }
 
 impl QueuePair {
-    /// Forgets all that is posted.
+    /// Forgets all that is posted: the queue pair was reset, or is destroyed.
     pub(super) fn reset(&self) {
         if let Some(sends) = &self.sends {
             sends.reset();

@@ -135,23 +135,30 @@ impl Register {
         self.end(guard);
     }
 
-    /// The same for a register that only one queue pair rings.
+    /// The same for a register that only one queue pair rings, and blocks that follow one another.
     ///
     /// # Safety
     ///
-    /// As for [`Register::store`]; there must be a block, and the register must not be shared.
+    /// `from` must be valid for reads of `blocks` times 64 bytes, and 8-aligned. There must be a
+    /// block, and no more than half a register of them; the register must not be shared.
     #[inline(always)]
-    pub(super) unsafe fn store_alone(&self, blocks: u32, block: impl Fn(u32) -> NonNull<u64>) {
+    pub(super) unsafe fn store_alone(&self, blocks: u32, from: NonNull<u64>) {
+        const WORDS: usize = 8;
         debug_assert!(blocks * 64 <= self.half && !self.is_shared());
         doorbell::flush();
         let turn = self.turn.load(Ordering::Relaxed);
-        // SAFETY: the turn is 0 or one half: both are in the register.
-        let place = unsafe { self.first.byte_add(turn as usize) };
-        // SAFETY: by the caller; the half has room for the blocks, and is 64-aligned.
-        unsafe { doorbell::store_block(place, block(0)) };
-        for number in 1..blocks {
-            // SAFETY: as above.
-            unsafe { doorbell::store_block(place.add(number as usize * 8), block(number)) };
+        // SAFETY: the turn is 0 or one half: both are in the register. By the caller; the half has room
+        // for the blocks, and is 64-aligned.
+        unsafe {
+            let place = self.first.byte_add(turn as usize);
+            doorbell::store_block(place, from);
+            // Two are what most messages take that are longer, without a loop.
+            if blocks > 1 {
+                doorbell::store_block(place.add(WORDS), from.add(WORDS));
+                for number in 2..blocks as usize {
+                    doorbell::store_block(place.add(number * WORDS), from.add(number * WORDS));
+                }
+            }
         }
         doorbell::flush();
         self.turn.store(turn ^ self.half, Ordering::Relaxed);

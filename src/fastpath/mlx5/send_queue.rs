@@ -26,27 +26,26 @@ const LONGEST: usize = 1024;
 /// The send queue of one queue pair.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    /// What every request needs.
-    hot: Hot,
-    /// Behind the last request that was pushed.
-    pushed: Position,
     /// Behind the last request that the device was told of.
     rung: Position,
-    /// The request that was pushed last.
-    last: Last,
-    /// The number of the request that there may be no room for: as many are under way then as fit, by
-    /// what is known.
+    /// What every request needs.
+    hot: Hot,
+    sends: Arc<Sends>,
+    record: Arc<Record>,
+    /// As many requests are under way before this number as fit, by what is known.
     full_at: u64,
     /// Whether the request that was pushed last changes a memory key, which the next one waits for.
     after_change_of_key: bool,
     /// The same of the last request that the device was told of, where that matters when a batch is
     /// forgotten; at worst a request waits for nothing then.
     rung_after_change_of_key: bool,
+    /// Whether the request that was built last has its data inline.
+    is_inline: bool,
     /// How often the queue pair was reset when that was last looked up.
     resets: u32,
-    sends: Arc<Sends>,
+    /// Whether there are usual requests; otherwise none is pushed in the short way.
+    has_usual: bool,
     lease: Lease,
-    record: Arc<Record>,
     size: SendSize,
     prefers_blue_flame: bool,
 }
@@ -64,7 +63,6 @@ struct Hot {
     mask: u32,
     /// The last block that the longest request can begin at and end before the end of the queue.
     last_fit: u32,
-    max_segments: u32,
     max_inline: u32,
     qp_num: u32,
     /// A request that is to be stored into the register is of so many units more than 2, at most, in
@@ -105,25 +103,81 @@ impl Position {
     fn first(number: u64) -> Self {
         Self { number, block: 0 }
     }
+}
 
-    /// The place behind a request of so many blocks.
+/// The requests of a batch, which the device is told of together. A batch has this for itself and
+/// hands it from one call to the next, so that it can be in registers: what is in the queue has to be
+/// loaded again behind each store to memory. It is as few words as it can be for the same reason.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Built {
+    /// The number behind the last request.
+    number: u64,
+    /// The first block of the last request.
+    last: NonNull<u8>,
+    /// Below [`LENGTH`] the blocks before the end of the last request, as in [`Position`]. From there on
+    /// its length in units of 16 bytes, 0 where there is none yet, and above what keeps it from being
+    /// stored into the register as a matter of course.
+    end_and_length: u64,
+}
+
+/// Where the length begins.
+const LENGTH: u32 = 32;
+/// There are requests before it.
+const SEVERAL: u32 = !0xffff;
+/// Its blocks do not follow one another in memory, but go around the end of the queue.
+const AROUND: u32 = 1 << 15;
+
+// SAFETY: an address in the memory of the queue, which the queue keeps; it is used by the queue only.
+unsafe impl Send for Built {}
+// SAFETY: as above.
+unsafe impl Sync for Built {}
+
+impl Built {
+    /// Of no queue.
+    pub(crate) const NOTHING: Self = Self {
+        number: 0,
+        last: NonNull::dangling(),
+        end_and_length: 0,
+    };
+
+    /// The place behind the last request.
     #[inline(always)]
-    fn behind(self, blocks: u32) -> Self {
+    fn at(self) -> Position {
+        Position {
+            number: self.number,
+            block: self.end(),
+        }
+    }
+
+    /// Blocks before the end of the batch.
+    #[inline(always)]
+    pub(crate) fn end(self) -> u32 {
+        self.end_and_length as u32
+    }
+
+    /// The length of the last request, and what else is said of it.
+    #[inline(always)]
+    fn length(self) -> u32 {
+        (self.end_and_length >> LENGTH) as u32
+    }
+
+    /// With one more request, which begins at `last`.
+    #[inline(always)]
+    fn with(self, last: NonNull<u8>, length: u32, around: u32) -> Self {
+        let end = self.end().wrapping_add(blocks(length));
+        let several = self.length() << SEVERAL.trailing_zeros();
         Self {
             number: self.number + 1,
-            block: self.block.wrapping_add(blocks),
+            last,
+            end_and_length: u64::from(end) | u64::from(length | several | around) << LENGTH,
         }
     }
 }
 
-/// The request that was pushed last.
-#[derive(Debug, Clone, Copy, Default)]
-struct Last {
-    block: u32,
-    /// In units of 16 bytes.
-    length: u32,
-    blocks: u32,
-    is_inline: bool,
+/// The blocks of a request of so many units of 16 bytes.
+#[inline(always)]
+fn blocks(length: u32) -> u32 {
+    length.div_ceil(BLOCK / SEGMENT)
 }
 
 impl SendQueue {
@@ -137,17 +191,19 @@ impl SendQueue {
         settings: Settings,
     ) -> Self {
         assert!(size.blocks_per_request as usize * BLOCK as usize <= LONGEST);
+        const { assert!(LONGEST as u32 / SEGMENT < AROUND) };
         assert!(size.blocks == sends.memory.count() && size.blocks_per_request <= size.blocks);
         let register = lease.register();
         let is_simple = settings.prefers_blue_flame && !register.is_shared();
-        Self {
+        // Usual are requests that a reliable connection has, and of a segment.
+        let has_usual = sends.is_reliable && size.max_segments > 0;
+        let queue = Self {
             hot: Hot {
                 first: sends.memory.at(0),
                 slots: sends.slots(),
                 register: NonNull::from(&**register),
                 mask: size.blocks - 1,
                 last_fit: size.blocks - size.blocks_per_request,
-                max_segments: size.max_segments,
                 max_inline: size.max_inline,
                 qp_num,
                 flame: match is_simple {
@@ -156,19 +212,27 @@ impl SendQueue {
                 },
                 signal_all,
             },
-            pushed: Position::first(FIRST),
             rung: Position::first(FIRST),
-            last: Last::default(),
             full_at: FIRST + u64::from(size.depth),
             after_change_of_key: false,
             rung_after_change_of_key: false,
+            is_inline: false,
+            has_usual,
             resets: 0,
             sends,
             lease,
             record,
             size,
             prefers_blue_flame: settings.prefers_blue_flame,
-        }
+        };
+        queue.set_limit(queue.full_at);
+        queue
+    }
+
+    /// Requests from this number on are not pushed in the short way.
+    fn set_limit(&self, number: u64) {
+        let number = if self.has_usual { number } else { 0 };
+        self.sends.progress.set_limit(number, self.resets);
     }
 
     /// How many requests fit.
@@ -176,95 +240,97 @@ impl SendQueue {
         self.size.depth
     }
 
-    /// Begins a batch: forgets what was pushed before and not rung, and all where the queue pair was
-    /// reset. Requests that are pushed must be of a batch.
+    /// Begins a batch.
     #[inline(always)]
-    pub(crate) fn begin(&mut self) {
-        if self.sends.resets() != self.resets {
-            self.restart();
+    pub(crate) fn begin(&self) -> Built {
+        Built {
+            number: self.rung.number,
+            last: self.hot.first,
+            end_and_length: u64::from(self.rung.block),
         }
-        self.discard();
     }
 
-    /// Builds a request in the queue, without telling the device.
+    /// Builds a request in the queue, without telling the device, if it is one of those that are
+    /// posted most: sends, writes and reads of one segment, or inline, of a reliable connection. It is
+    /// within the limits of the queue then. For others [`SendQueue::push`] is to be called.
     ///
-    /// The way of what is posted most is inlined: sends, writes and reads of one segment, or inline.
+    /// In a forked child too, where the memory of the queue is the child's own.
     #[inline(always)]
-    pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
-        let (hot, at) = (self.hot, self.pushed);
+    pub(crate) fn push_usual(&mut self, built: &mut Built, request: &Request<'_>) -> bool {
+        let (hot, at) = (&self.hot, built.at());
         let index = at.block & hot.mask;
-        let is_usual = at.number != self.full_at
+        let is_usual = at.number < self.sends.progress.limit()
             && index <= hot.last_fit
-            && !self.after_change_of_key
-            && wqe::is_usual(request, hot.max_segments, hot.max_inline);
+            && wqe::is_usual(request, hot.max_inline);
         if !is_usual {
-            // So that the request itself can stay in registers.
-            let copy = *request;
-            return self.push_any(&copy);
+            return false;
         }
-        let head = wqe::head(&request.operation)?;
+        let Ok(head) = wqe::head(&request.operation) else {
+            return false;
+        };
         let flags = wqe::flags(request.flags, hot.signal_all, false);
         // SAFETY: the longest request of the queue has room from this block to the end. The blocks are
         // nobody's: all requests in them are done. What was checked above keeps the request within the
         // queue's limits, which `SendSize` computed for this room.
-        let length = unsafe {
+        let (first, length) = unsafe {
             let first = hot.block(index);
-            wqe::write_usual(first, &head, flags, at.block as u16, hot.qp_num, request)
+            let place = at.block as u16;
+            let length = wqe::write_usual(first, &head, flags, place, hot.qp_num, request);
+            (first, length)
         };
         // SAFETY: there is a slot for each block.
         let slot = unsafe { hot.slots.add(index as usize).as_ref() };
         slot.note(at.number, request.wr_id);
-        let blocks = length.div_ceil(BLOCK / SEGMENT);
-        self.last = Last {
-            block: at.block,
-            length,
-            blocks,
-            is_inline: matches!(request.payload, Payload::Inline(_)),
-        };
-        self.pushed = at.behind(blocks);
-        Ok(())
+        *built = built.with(first, length, 0);
+        self.is_inline = matches!(request.payload, Payload::Inline(_));
+        true
     }
 
-    /// The same for any request, in any place.
+    /// The same for any request, in any place. Returns what the batch is then.
+    #[cold]
     #[inline(never)]
-    fn push_any(&mut self, request: &Request<'_>) -> Result<(), PostError> {
-        if self.pushed.number == self.full_at {
-            self.look_for_room()?;
+    pub(crate) fn push(&mut self, built: Built, request: &Request<'_>) -> Result<Built, PostError> {
+        let mut built = built;
+        if built.number >= self.sends.progress.limit() {
+            built = self.look_for_room(built)?;
         }
         self.check(request)?;
         let head = wqe::head(&request.operation)?;
-        let (hot, at) = (self.hot, self.pushed);
-        if at.number == self.rung.number {
+        let (hot, at) = (self.hot, built.at());
+        if built.length() == 0 {
             self.rung_after_change_of_key = self.after_change_of_key;
         }
         let flags = wqe::flags(request.flags, hot.signal_all, self.after_change_of_key);
         let index = at.block & hot.mask;
-        let length = match index <= hot.last_fit {
-            // SAFETY: as in `push`.
+        let is_straight = index <= hot.last_fit;
+        // SAFETY: there is such a block.
+        let first = unsafe { hot.block(index) };
+        let length = match is_straight {
+            // SAFETY: as in `push_usual`.
             true => unsafe {
-                let first = hot.block(index);
                 wqe::write(first, &head, flags, at.block as u16, hot.qp_num, request)
             },
-            false => self.write_around_the_end(&head, flags, request),
+            false => self.write_around_the_end(at.block, &head, flags, request),
         };
-        self.after_change_of_key = head.changes_key;
         self.sends
             .note(at.block, at.number, request.wr_id, head.completion);
-        let blocks = length.div_ceil(BLOCK / SEGMENT);
-        self.last = Last {
-            block: at.block,
-            length,
-            blocks,
-            is_inline: matches!(request.payload, Payload::Inline(_)),
-        };
-        self.pushed = at.behind(blocks);
-        Ok(())
+        if head.changes_key || self.after_change_of_key {
+            self.after_change_of_key = head.changes_key;
+            // The next one has to wait, which the short way does not know.
+            self.set_limit(match head.changes_key {
+                true => at.number + 1,
+                false => self.full_at,
+            });
+        }
+        self.is_inline = matches!(request.payload, Payload::Inline(_));
+        Ok(built.with(first, length, if is_straight { 0 } else { AROUND }))
     }
 
     /// Builds the request elsewhere and copies it in two pieces.
     #[cold]
     fn write_around_the_end(
         &mut self,
+        at: u32,
         head: &wqe::Head,
         flags: rdmacm_kernel_abi::mlx5::CtrlFlags,
         request: &Request<'_>,
@@ -272,7 +338,6 @@ impl SendQueue {
         #[repr(align(64))]
         struct Room([u8; LONGEST]);
         let mut room = Room([0; LONGEST]);
-        let at = self.pushed.block;
         // SAFETY: the room has the bytes of the longest request of any queue. Each block lies in the
         // queue, and is nobody's, as in `push`; memory and room are apart.
         unsafe {
@@ -287,28 +352,38 @@ impl SendQueue {
         }
     }
 
-    /// Looks up how many requests are done.
+    /// Looks up whether the queue pair was reset, and how many requests are done. Returns what the
+    /// batch is then.
     #[cold]
-    fn look_for_room(&mut self) -> Result<(), PostError> {
+    fn look_for_room(&mut self, built: Built) -> Result<Built, PostError> {
+        let mut built = built;
+        if self.sends.progress.resets() != self.resets {
+            self.restart(built.number);
+            built = self.begin();
+        }
         let depth = self.size.depth;
         // After a reset the last one that is done is from before.
-        let full_at = self.sends.done() + u64::from(depth);
+        let full_at = self.sends.progress.done() + u64::from(depth);
         self.full_at = full_at.max(self.full_at);
-        match self.full_at == self.pushed.number {
+        // Behind a request that changes a key the next one is looked at in any case.
+        if !self.after_change_of_key {
+            self.set_limit(self.full_at);
+        }
+        match self.full_at <= built.number {
             true => Err(PostError::QueueFull { depth }),
-            false => Ok(()),
+            false => Ok(built),
         }
     }
 
     fn check(&self, request: &Request<'_>) -> Result<(), PostError> {
         match request.payload {
             Payload::Segments([]) => {}
-            Payload::Segments([_]) if self.hot.max_segments > 0 => {}
+            Payload::Segments([_]) if self.size.max_segments > 0 => {}
             Payload::Segments(segments) => self.check_segments(segments)?,
-            Payload::Inline(bytes) if bytes.len() > self.hot.max_inline as usize => {
+            Payload::Inline(bytes) if bytes.len() > self.size.max_inline as usize => {
                 return Err(PostError::InlineTooLong {
                     length: bytes.len(),
-                    max: self.hot.max_inline,
+                    max: self.size.max_inline,
                 });
             }
             Payload::Inline(_) => {}
@@ -334,101 +409,124 @@ impl SendQueue {
         total_length(segments).map(drop)
     }
 
-    /// Forgets the requests that were pushed since the last doorbell.
-    #[inline(always)]
-    pub(crate) fn discard(&mut self) {
-        if self.pushed.number != self.rung.number {
-            self.rewind();
-        }
-    }
-
-    /// No completion is to find them.
+    /// Forgets the requests of a batch, up to a block: no completion is to find them.
     #[cold]
-    fn rewind(&mut self) {
-        let blocks = self.pushed.block.wrapping_sub(self.rung.block);
+    pub(crate) fn discard(&mut self, end: u32) {
+        let blocks = end.wrapping_sub(self.rung.block);
+        if blocks == 0 {
+            return;
+        }
         for number in 0..blocks {
             self.sends.forget_at(self.rung.block.wrapping_add(number));
         }
-        self.pushed = self.rung;
         self.after_change_of_key = self.rung_after_change_of_key;
+        // To look whether the next one has to wait.
+        self.set_limit(self.rung.number);
     }
 
-    /// Tells the device of the pushed requests, if there are any.
+    /// Tells the device of the requests of a batch, if there are any.
     #[inline(always)]
-    pub(crate) fn ring_doorbell(&mut self) {
-        let (hot, last) = (self.hot, self.last);
-        let (pushed, rung) = (self.pushed, self.rung);
-        if pushed.number == rung.number {
+    pub(crate) fn ring_doorbell(&mut self, built: Built) {
+        let (at, length) = (built.at(), built.length());
+        if length == 0 {
             return;
         }
-        self.rung = pushed;
+        self.rung = at;
         // The requests before their count.
         doorbell::order_memory();
         self.record
-            .set(SND_DBR as usize, pushed.block & WQ_COUNTER_MASK);
-        let is_one = pushed.number == rung.number + 1;
-        if is_one && last.length.wrapping_sub(2) < hot.flame {
-            // SAFETY: the queue keeps the register. The request fits a half of it, and each block lies
-            // in the queue.
+            .set(SND_DBR as usize, at.block & WQ_COUNTER_MASK);
+        let hot = &self.hot;
+        // False also where there is more to be said than the length.
+        if length.wrapping_sub(2) < hot.flame {
+            // SAFETY: the queue keeps the register. The request fits a half of it, and lies in the
+            // queue.
             unsafe {
-                let block = |number| hot.block(last.block.wrapping_add(number) & hot.mask).cast();
-                hot.register.as_ref().store_alone(last.blocks, block);
+                let register = hot.register.as_ref();
+                register.store_alone(blocks(length), built.last.cast());
             }
         } else {
-            self.ring_elsewhere(is_one);
+            self.ring_elsewhere(at.block, length, built.last);
         }
     }
 
     /// Rings where a request is not the only one, or not to be stored into the register as a matter
     /// of course.
     #[inline(never)]
-    fn ring_elsewhere(&mut self, is_one: bool) {
-        let Last {
-            block,
-            length,
-            blocks,
-            ..
-        } = self.last;
+    fn ring_elsewhere(&mut self, end: u32, length: u32, last: NonNull<u8>) {
         let register = self.lease.register();
-        let is_preferred = self.last.is_inline || self.prefers_blue_flame;
-        if is_one && is_preferred && length > 1 && length * SEGMENT <= register.half() {
+        let is_alone = length & SEVERAL == 0;
+        let is_preferred = self.is_inline || self.prefers_blue_flame;
+        let length = length & (AROUND - 1);
+        if is_alone && is_preferred && length > 1 && length * SEGMENT <= register.half() {
             let memory = &self.sends.memory;
+            let first = end.wrapping_sub(blocks(length));
             // SAFETY: each block lies in the queue; they fit, as was seen.
             unsafe {
-                register.store(blocks, |number| {
-                    memory.at(block.wrapping_add(number)).cast()
+                register.store(blocks(length), |number| {
+                    memory.at(first.wrapping_add(number)).cast()
                 })
             };
         } else {
             // SAFETY: the request lies in the queue and begins with 8 bytes.
-            let head = unsafe { self.sends.memory.at(block).cast::<u64>().read() };
-            register.ring(head);
+            register.ring(unsafe { last.cast::<u64>().read() });
         }
     }
 
-    /// Begins anew after the queue pair was reset.
+    /// Begins anew after the queue pair was reset: requests that were built before are forgotten, like
+    /// all others. Numbers go on.
     #[cold]
-    fn restart(&mut self) {
-        self.resets = self.sends.resets();
+    fn restart(&mut self, number: u64) {
+        self.resets = self.sends.progress.resets();
         // Once more: a request may have been pushed while the queue pair was reset.
         self.sends.forget();
-        self.pushed = Position::first(self.pushed.number);
-        self.rung = self.pushed;
-        self.full_at = self.pushed.number + u64::from(self.size.depth);
+        self.rung = Position::first(number);
+        self.full_at = number + u64::from(self.size.depth);
         self.after_change_of_key = false;
         self.rung_after_change_of_key = false;
         self.record.set(SND_DBR as usize, 0);
     }
+}
 
-    /// Whether something was pushed and not rung.
-    #[cfg(test)]
-    pub(super) fn is_in_batch(&self) -> bool {
-        self.pushed.number != self.rung.number
+/// A send queue with a batch that is being built, for tests.
+#[cfg(any(test, fuzzing))]
+#[derive(Debug)]
+pub(super) struct Posting {
+    queue: SendQueue,
+    built: Built,
+}
+
+#[cfg(any(test, fuzzing))]
+impl Posting {
+    pub(super) fn new(queue: SendQueue) -> Self {
+        let built = queue.begin();
+        Self { queue, built }
+    }
+
+    pub(super) fn depth(&self) -> u32 {
+        self.queue.depth()
+    }
+
+    pub(super) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
+        if !self.queue.push_usual(&mut self.built, request) {
+            self.built = self.queue.push(self.built, request)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn discard(&mut self) {
+        self.queue.discard(self.built.end());
+        self.built = self.queue.begin();
+    }
+
+    pub(super) fn ring_doorbell(&mut self) {
+        self.queue.ring_doorbell(self.built);
+        self.built = self.queue.begin();
     }
 
     /// Blocks pushed so far.
     #[cfg(test)]
     pub(super) fn position(&self) -> u32 {
-        self.pushed.block
+        self.built.end()
     }
 }

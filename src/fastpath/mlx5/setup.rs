@@ -459,5 +459,9 @@ impl QueuePairMemory for Footprint {
         for (directory, pair) in &self.places {
             directory.remove(pair);
         }
+        // So that who posts takes a closer look.
+        for (_, pair) in &self.places {
+            pair.reset();
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Requests as the device reads them.
 
+use std::mem::offset_of;
 use std::ptr::NonNull;
 
 use rdmacm_kernel_abi::mlx5::{
@@ -87,7 +88,7 @@ pub(super) fn flags(flags: SendFlags, signal_all: bool, wait_for_key: bool) -> C
 /// Whether a request is one of those that are posted most, and within the limits of the queue: to send,
 /// to write or to read, one segment or inline.
 #[inline(always)]
-pub(super) fn is_usual(request: &Request<'_>, max_segments: u32, max_inline: u32) -> bool {
+pub(super) fn is_usual(request: &Request<'_>, max_inline: u32) -> bool {
     let is_usual = matches!(
         request.operation,
         Operation::Send
@@ -99,7 +100,7 @@ pub(super) fn is_usual(request: &Request<'_>, max_segments: u32, max_inline: u32
     );
     is_usual
         && match request.payload {
-            Payload::Segments([segment]) => !segment.is_empty() && max_segments > 0,
+            Payload::Segments([segment]) => !segment.is_empty(),
             Payload::Inline(bytes) => !bytes.is_empty() && bytes.len() <= max_inline as usize,
             _ => false,
         }
@@ -133,7 +134,7 @@ pub(super) unsafe fn write_usual(
         }
         match request.payload {
             Payload::Segments([segment]) => {
-                to.put(data(segment, segment.length));
+                to.data(segment, segment.length);
                 length += 1;
             }
             Payload::Inline(bytes) => length += to.inline_usual(bytes),
@@ -297,6 +298,18 @@ impl Writer {
         }
     }
 
+    /// # Safety
+    ///
+    /// There must be room.
+    #[inline(always)]
+    unsafe fn data(&mut self, segment: &Segment, length: u32) {
+        // SAFETY: by the caller; segments begin at multiples of 16.
+        unsafe {
+            write_data(self.0.cast(), segment, length);
+            self.skip::<DataSeg>();
+        }
+    }
+
     /// Segments of no bytes are left out: to the device their length would be 2 GiB.
     ///
     /// # Safety
@@ -306,7 +319,7 @@ impl Writer {
         for segment in segments.iter().filter(|segment| !segment.is_empty()) {
             let length = if is_atomic { 8 } else { segment.length };
             // SAFETY: by the caller.
-            unsafe { self.put(data(segment, length)) };
+            unsafe { self.data(segment, length) };
         }
     }
 
@@ -333,51 +346,72 @@ impl Writer {
     }
 }
 
-/// Copies bytes: 16 at a time, the last ones a second time where they are fewer. For messages of tens of
-/// bytes that is less than to find out what to call.
+/// Copies bytes. Messages of tens of bytes are copied in two pieces, which overlap unless they are as
+/// long as both: that is less than to find out what to call.
 ///
 /// # Safety
 ///
 /// `to` must be valid for writes of so many bytes, which must not be among `bytes`.
 #[inline(always)]
 unsafe fn copy_bytes(to: NonNull<u8>, bytes: &[u8]) {
-    type Piece = [u8; 16];
-    const PIECE: usize = size_of::<Piece>();
-    let (from, length) = (bytes.as_ptr(), bytes.len());
-    if length < PIECE {
-        // SAFETY: by the caller.
-        return unsafe { copy_few(to, bytes) };
-    }
-    let mut at = 0;
-    // SAFETY: by the caller; each piece lies within the bytes.
+    // SAFETY: by the caller; a piece has no more bytes than there are.
     unsafe {
-        while at + PIECE < length {
-            let piece = from.add(at).cast::<Piece>().read_unaligned();
-            to.add(at).cast::<Piece>().write_unaligned(piece);
-            at += PIECE;
+        match bytes.len() {
+            33..=64 => copy_ends::<32>(to, bytes),
+            16..=32 => copy_ends::<16>(to, bytes),
+            _ => copy_others(to, bytes),
         }
-        let piece = from.add(length - PIECE).cast::<Piece>().read_unaligned();
-        to.add(length - PIECE)
-            .cast::<Piece>()
-            .write_unaligned(piece);
+    }
+}
+
+/// Copies the first bytes and the last.
+///
+/// # Safety
+///
+/// As for [`copy_bytes`]; there must be so many bytes.
+#[inline(always)]
+unsafe fn copy_ends<const PIECE: usize>(to: NonNull<u8>, bytes: &[u8]) {
+    let last = bytes.len() - PIECE;
+    let from = bytes.as_ptr();
+    // SAFETY: by the caller.
+    unsafe {
+        let pieces = [0, last].map(|at| from.add(at).cast::<[u8; PIECE]>().read_unaligned());
+        to.cast::<[u8; PIECE]>().write_unaligned(pieces[0]);
+        to.add(last)
+            .cast::<[u8; PIECE]>()
+            .write_unaligned(pieces[1]);
     }
 }
 
 /// # Safety
 ///
 /// As for [`copy_bytes`].
+#[cold]
 #[inline(never)]
-unsafe fn copy_few(to: NonNull<u8>, bytes: &[u8]) {
+unsafe fn copy_others(to: NonNull<u8>, bytes: &[u8]) {
     // SAFETY: by the caller.
     unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
 }
 
-/// A piece of memory.
+/// Writes a piece of memory, of so many bytes.
+///
+/// # Safety
+///
+/// There must be room, 8-aligned.
 #[inline(always)]
-pub(super) fn data(segment: &Segment, length: u32) -> DataSeg {
-    DataSeg {
-        byte_count: length.into(),
-        lkey: segment.lkey.into(),
-        addr: segment.address.into(),
-    }
+pub(super) unsafe fn write_data(to: NonNull<DataSeg>, segment: &Segment, length: u32) {
+    // Two words: the length and the key are swapped together.
+    let first = (u64::from(length) << 32 | u64::from(segment.lkey)).to_be();
+    // SAFETY: by the caller.
+    unsafe {
+        to.cast::<[u64; 2]>()
+            .write([first, segment.address.to_be()])
+    };
 }
+
+const _: () = assert!(
+    size_of::<DataSeg>() == 16
+        && offset_of!(DataSeg, byte_count) == 0
+        && offset_of!(DataSeg, lkey) == 4
+        && offset_of!(DataSeg, addr) == 8
+);

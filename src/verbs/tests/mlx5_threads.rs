@@ -152,7 +152,7 @@ fn buffers_go_while_messages_for_them_are_copied() {
 }
 
 fn waiting(cq: &Cq) -> u32 {
-    cq.queue.waiting()
+    cq.queue.any().waiting()
 }
 
 /// The handle of a completion queue goes before its queue pairs, which go on.

@@ -4,7 +4,9 @@
 use std::error::Error;
 use std::process::Command;
 
-use super::count_of;
+use super::marks_of;
+use super::split::Sources;
+use crate::tracer::steps;
 
 /// A call: what the program calls it, what it is, how many requests or completions it has, what the
 /// C provider takes for each, and the most that ours is to take: a third of that.
@@ -57,11 +59,13 @@ const ROWS: [Row; 7] = [
 /// The address of the device made of software.
 const ADDRESS: &str = "10.9.0.1";
 
-/// Prints the table. False where ours takes more than it is to.
+/// Prints the table, and below it what the instructions of each call do. False where ours takes more
+/// than it is to.
 pub fn print_table(program: &str, library: &str) -> Result<bool, Box<dyn Error>> {
     let mut command = Command::new(program);
     command.arg(ADDRESS).env("LD_PRELOAD", library);
-    let counts = count_of(command).map_err(|error| format!("{program}: {error}"))?;
+    let calls = steps::count(command).map_err(|error| format!("{program}: {error}"))?;
+    let marks = marks_of(&calls)?;
     println!(
         "instructions in user space of one call on mlx5; there are no system calls\n\
          {:>8} {:>8} {:>8} {:>8}",
@@ -69,11 +73,12 @@ pub fn print_table(program: &str, library: &str) -> Result<bool, Box<dyn Error>>
     );
     let mut is_within = true;
     for row in ROWS {
-        let steps = counts.get(row.mark).ok_or("a call was not made")?;
+        let steps = calls.steps.get(row.mark).ok_or("a call was not made")?;
         if steps.syscalls > 0 {
             return Err(format!("{} system calls of a {}", steps.syscalls, row.call).into());
         }
-        let ours = steps.instructions.div_ceil(row.count);
+        let instructions = (steps.addresses.len() - marks.addresses.len()) as u64;
+        let ours = instructions.div_ceil(row.count);
         is_within &= ours <= row.limit;
         println!(
             "{:>8} {:>8} {ours:>8} {:>8.2}  {}{}",
@@ -83,6 +88,13 @@ pub fn print_table(program: &str, library: &str) -> Result<bool, Box<dyn Error>>
             row.call,
             if ours > row.limit { " (over)" } else { "" }
         );
+    }
+    println!("\nwhat they do, by the functions of ours that they were compiled from");
+    let mut sources = Sources::of(&calls.maps)?;
+    for row in ROWS {
+        println!("\n{}", row.call);
+        let split = sources.split(&calls.steps[row.mark], marks)?;
+        split.print(row.count);
     }
     Ok(is_within)
 }

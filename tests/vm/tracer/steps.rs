@@ -5,6 +5,7 @@
 //! instruction. A system call is one instruction, and so is one that repeats itself.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -13,28 +14,37 @@ use super::ptrace::{self, Position, Registers, Stop};
 use super::remote;
 
 /// What a program executed from one mark to the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
-    /// Instructions in user space.
-    pub instructions: u64,
+    /// The address of each instruction in user space.
+    pub addresses: Vec<u64>,
     /// How many of them are system calls.
     pub syscalls: u64,
 }
 
+/// What a program executed between its marks, by their names.
+#[derive(Debug, Default)]
+pub struct Calls {
+    pub steps: BTreeMap<String, Steps>,
+    /// `/proc/PID/maps` as of the last mark: what the addresses lie in.
+    pub maps: String,
+}
+
 /// Runs a command and counts what is between its marks. Of a name that comes again the last count
 /// is returned: the first time symbols are looked up.
-pub fn count(mut command: Command) -> io::Result<BTreeMap<String, Steps>> {
+pub fn count(mut command: Command) -> io::Result<Calls> {
     ptrace::stay_on_this_processor();
     // SAFETY: the closure makes one system call and allocates nothing.
     unsafe { command.pre_exec(ptrace::trace_me) };
     let tid = command.spawn()?.id() as i32;
-    let mut counts = BTreeMap::new();
+    let mut calls = Calls::default();
     expect_trap(ptrace::wait()?)?;
     ptrace::follow_alone(tid)?;
     while let Some(name) = next_mark(tid)? {
-        counts.insert(name, steps_to_next_mark(tid)?);
+        calls.maps = fs::read_to_string(format!("/proc/{tid}/maps"))?;
+        calls.steps.insert(name, steps_to_next_mark(tid)?);
     }
-    Ok(counts)
+    Ok(calls)
 }
 
 /// Lets the program run behind its next mark with a name. None when it ended before that.
@@ -62,10 +72,7 @@ fn next_mark(tid: i32) -> io::Result<Option<String>> {
 
 /// Counts the instructions up to the mark that comes next, which is not made yet then.
 fn steps_to_next_mark(tid: i32) -> io::Result<Steps> {
-    let mut steps = Steps {
-        instructions: 0,
-        syscalls: 0,
-    };
+    let mut steps = Steps::default();
     let mut at = ptrace::registers(tid)?;
     loop {
         let is_syscall = is_syscall(tid, &at)?;
@@ -77,7 +84,7 @@ fn steps_to_next_mark(tid: i32) -> io::Result<Steps> {
         let before = std::mem::replace(&mut at, ptrace::registers(tid)?);
         // One that repeats itself stops after each time.
         if at.rip != before.rip {
-            steps.instructions += 1;
+            steps.addresses.push(before.rip);
             steps.syscalls += u64::from(is_syscall);
         }
     }

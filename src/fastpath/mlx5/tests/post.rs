@@ -69,9 +69,6 @@ pub(super) fn send(
         },
     };
     let send = pair.send.as_mut().expect("the queue pair can send");
-    if !send.is_in_batch() {
-        send.begin();
-    }
     match send.push(&request) {
         Ok(()) => Ok(Ok(())),
         Err(error) => {

@@ -24,7 +24,7 @@ use crate::fastpath::mlx5::recv_queue::RecvQueue;
 use crate::fastpath::mlx5::register::{ArmRegister, Use};
 use crate::fastpath::mlx5::registers::Lease;
 use crate::fastpath::mlx5::scatter::{RegionNote, Regions};
-use crate::fastpath::mlx5::send_queue::SendQueue;
+use crate::fastpath::mlx5::send_queue::{Posting, SendQueue};
 use crate::fastpath::mlx5::shared_recv_queue::SharedRecvQueue;
 use crate::fastpath::mlx5::sizes::{RecvSize, SendSize, SharedSize};
 use crate::fastpath::{Handle, QpType};
@@ -58,7 +58,7 @@ pub(super) struct Pair {
     pub qp_type: QpType,
     pub send_size: Option<SendSize>,
     pub recv_size: Option<RecvSize>,
-    pub send: Option<SendQueue>,
+    pub send: Option<Posting>,
     pub recv: Option<RecvQueue>,
     /// The kernel's number of the state; those of the recordings are ready to send at first.
     pub state: u64,
@@ -258,7 +258,7 @@ impl World {
                     signal_all,
                     self.settings,
                 );
-                (sends, queue)
+                (sends, Posting::new(queue))
             })
             .unzip();
         let (receives, recv) = recv_size
