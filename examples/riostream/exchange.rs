@@ -125,11 +125,11 @@ impl Exchange<'_> {
                 break;
             }
             looks = looks.wrapping_add(1);
-            if looks % LOOKS == 0 {
+            if looks.is_multiple_of(LOOKS) {
                 thread::yield_now();
             }
             // What is written before the end is there before the end is known.
-            if looks % (LOOKS * TURNS) == 0 && self.stream.ready()?.readable {
+            if looks.is_multiple_of(LOOKS * TURNS) && self.stream.ready()?.readable {
                 inbox.read(last, &mut byte)?;
                 if byte != [marker] {
                     return Err("the peer ended the stream".into());
