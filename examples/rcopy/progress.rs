@@ -2,15 +2,16 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+const TEMPLATE: &str = "{msg} {bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+
 /// Goes when it is dropped.
 pub struct Progress(ProgressBar);
 
 impl Progress {
     /// Begins at 0 of so many bytes.
     pub fn new(what: &str, bytes: u64) -> Self {
-        let template = "{msg} {bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
         let style =
-            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressStyle::with_template(TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(bytes).with_style(style);
         Self(bar.with_message(what.to_owned()))
     }
@@ -24,5 +25,15 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_has_a_form_of_its_own() {
+        ProgressStyle::with_template(TEMPLATE).unwrap();
     }
 }

@@ -25,7 +25,7 @@ pub fn tests() -> Vec<Test> {
         riostream_with_calls_that_do_not_wait: 100 s,
         riostream_in_an_event_loop: 200 s,
         riostream_with_sizes_of_all_kinds: 2000 s,
-        rcopy: 600 s,
+        rcopy: 1500 s,
     ]
 }
 
@@ -242,7 +242,7 @@ fn copy(server: Maker, client: Maker, port: u16, sizes: &[usize]) -> Result<(), 
         fs::write(&from, &bytes)?;
         let target = format!("{}:{to}", environment::addr());
         let args = [from.as_str(), &target, "-p", &text];
-        let ended = Program::start(&client.path("rcopy"), &args)?.wait(Duration::from_secs(120))?;
+        let ended = Program::start(&client.path("rcopy"), &args)?.wait(Duration::from_secs(300))?;
         let line = format!("{size} bytes in ");
         let is_told = ended.output.lines().any(|said| said.starts_with(&line));
         if !ended.status.success() || !is_told {
