@@ -67,7 +67,7 @@ pub use fastpath::{
     Completion, CompletionStatus, Failure, FlushPlacement, GRH_LENGTH, Opcode, PostError, QpFlags,
     QpType, RemoteAddress, Segment, SendFlags, Success,
 };
-pub use stream::{IncomingStreams, RdmaListener, RdmaStream, StreamSettings};
+pub use stream::{IncomingStreams, RdmaDatagram, RdmaListener, RdmaStream, StreamSettings};
 pub use verbs::{
     Access, AddressHandle, AtomicBuilder, AtomicWriteBuilder, Batch, BindBuilder, Buffer,
     CompletionChannel, Completions, Cq, CqBuilder, Data, Destination, FlushBuilder,

@@ -238,7 +238,7 @@ impl RdmaStream {
     }
 }
 
-fn checked(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
+pub(super) fn checked(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
     match timeout {
         Some(Duration::ZERO) => Err(Error::invalid("set_timeout", "a timeout of zero").into()),
         _ => Ok(timeout),

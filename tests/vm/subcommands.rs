@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::{
     bad_situations, counts, endurance, environment, exchange, field_reports, ibacm, instructions,
-    peers, raw_cm, sample, teardown, trace_command, traffic, two_hosts, write_form,
+    peers, raw_cm, sample, streams, teardown, trace_command, traffic, two_hosts, write_form,
 };
 
 /// A program: gets its arguments, without its name.
@@ -32,6 +32,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("race", teardown::race::run),
     ("sample", sample::run),
     ("two_hosts", two_hosts::run),
+    ("fork_with_datagrams", streams::fork_with_datagrams),
     ("fork_with_memory", field_reports::processes::run),
     ("play_ibacm", ibacm::run),
     ("without_ioctl", write_form::run),
