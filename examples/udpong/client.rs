@@ -94,12 +94,13 @@ impl Client {
         let mut answer = [0; 2048];
         while start.elapsed() < LIMIT {
             self.send(purpose, size)?;
-            let received = self.socket.recv_within(&mut answer, patience)?;
-            let message = received.and_then(|(length, _)| Message::read(&answer[..length]));
             // Late answers to earlier messages have other numbers.
-            if let Some(message) = message.filter(|message| message.number == self.number) {
-                self.number = self.number.wrapping_add(1);
-                return Ok(message);
+            while let Some((length, _)) = self.socket.recv_within(&mut answer, patience)? {
+                let message = Message::read(&answer[..length]);
+                if let Some(message) = message.filter(|message| message.number == self.number) {
+                    self.number = self.number.wrapping_add(1);
+                    return Ok(message);
+                }
             }
         }
         Err(format!("{} does not answer", self.server).into())

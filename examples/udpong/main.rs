@@ -25,6 +25,8 @@
 //! * *`-T a`, an event loop,* tries first and waits for the descriptor only when there is nothing to
 //!   do, as is the rule for [`rdmacm::RdmaDatagram`]. The C program polls before each call.
 //! * *A client gives up* when an answer does not come for 10 seconds. The C program goes on for ever.
+//! * *A late answer is skipped.* The C program sends again after each, which a slow machine answers
+//!   later and later.
 //! * *`-S` is 2032 at most*, 2020 over IPv6: the C program writes longer ones beyond its buffers.
 
 mod args;

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::{RdmaDatagram, StreamSettings};
@@ -86,11 +86,16 @@ impl Socket {
             self.set_read_timeout(patience)?;
             return in_time(self.try_recv_from(datagram));
         }
-        if let Some(received) = in_time(self.try_recv_from(datagram))? {
-            return Ok(Some(received));
+        // The descriptor may tell of something else than a datagram.
+        let start = Instant::now();
+        loop {
+            let received = in_time(self.try_recv_from(datagram))?;
+            let rest = patience.saturating_sub(start.elapsed());
+            if received.is_some() || rest.is_zero() {
+                return Ok(received);
+            }
+            self.wait(PollFlags::POLLIN, Some(rest))?;
         }
-        self.wait(PollFlags::POLLIN, Some(patience))?;
-        in_time(self.try_recv_from(datagram))
     }
 
     fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
@@ -127,7 +132,9 @@ impl Socket {
 
     fn wait(&self, events: PollFlags, patience: Option<Duration>) -> io::Result<()> {
         let timeout = match patience {
-            Some(patience) => PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX),
+            // In milliseconds, rounded up.
+            Some(patience) => PollTimeout::try_from(patience.as_nanos().div_ceil(1_000_000))
+                .unwrap_or(PollTimeout::MAX),
             None => PollTimeout::NONE,
         };
         let mut fds = [match &self.carrier {

@@ -87,15 +87,12 @@ fn connected_sockets_hear_their_peer_only() -> TestResult {
             (&b"answer"[..], one.local_addr()?)
         );
     }
-    // A peer of both, which knows the queue pair before it is one of a stranger.
-    let late = socket()?;
-    let own = socket()?;
+    // A stranger that knows the queue pair from before.
+    let (late, own, peer) = (socket()?, socket()?, socket()?);
     get_to_know(&late, &own)?;
-    own.connect(other.local_addr()?)?;
+    own.connect(peer.local_addr()?)?;
     late.send_to(b"strange", own.local_addr()?)?;
-    other.send_to(b"hello", own.local_addr()?)?;
-    let length = own.recv(&mut bytes)?;
-    assert_eq!(&bytes[..length], b"hello");
+    carry(&peer, &own, b"hello")?;
     own.set_read_timeout(Some(Duration::from_millis(200)))?;
     assert_eq!(
         own.recv(&mut bytes).unwrap_err().kind(),

@@ -168,15 +168,20 @@ fn send_until_direct(socket: &RdmaDatagram, peer: &mut HandMade) -> Result<u32, 
     let qp_num = peer.expect_udp(socket, 0, b"hello")?;
     peer.udp
         .send_to(&peer.udp_header(7), socket.local_addr()?)?;
+    wait_until_direct(socket, peer)?;
+    Ok(qp_num)
+}
+
+/// The same for a peer whose queue pair was told.
+fn wait_until_direct(socket: &RdmaDatagram, peer: &mut HandMade) -> Result<(), Box<dyn Error>> {
     peer.udp.set_read_timeout(Some(Duration::from_millis(20)))?;
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
-        socket.send_to(b"again", to)?;
+        socket.send_to(b"again", peer.address()?)?;
         // A device is as quick as UDP.
         if peer.udp.recv_from(&mut [0; 100]).is_err() {
             peer.udp.set_read_timeout(Some(PATIENCE))?;
-            peer.expect(socket, b"again")?;
-            return Ok(qp_num);
+            return peer.expect(socket, b"again");
         }
     }
     Err("datagrams go over UDP for ever".into())
@@ -226,6 +231,10 @@ fn datagrams_as_long_as_a_packet_are_taken() -> TestResult {
     for round in 0..200u8 {
         let length = usize::from(round % 40);
         peer.send_raw(qp_num, &vec![round; length])?;
+        if round % 20 == 19 {
+            // A call takes them out.
+            assert!(socket.take_error()?.is_none());
+        }
     }
     peer.send(qp_num, b"after all")?;
     let length = socket.recv(&mut bytes)?;
@@ -248,14 +257,13 @@ fn a_peer_that_tells_nothing_is_asked_again() -> TestResult {
     // The answer of another queue pair.
     let mut other = HandMade::new()?;
     std::mem::swap(&mut other.udp, &mut peer.udp);
-    peer.udp.set_nonblocking(true)?;
     other
         .udp
         .send_to(&other.udp_header(7), socket.local_addr()?)?;
     thread::sleep(Duration::from_millis(1100));
     socket.send_to(b"one over UDP", to)?;
     other.expect_udp(&socket, 0, b"one over UDP")?;
-    send_until_direct(&socket, &mut other)?;
+    wait_until_direct(&socket, &mut other)?;
     // Another one of this library's is not disturbed.
     let third = super::socket()?;
     get_to_know(&socket, &third)?;
