@@ -52,7 +52,7 @@ use crate::error::{Error, ErrorKind};
 /// something to do, to receive, to send after `WouldBlock`, or to answer; it is never writable. Set
 /// the socket [non-blocking](RdmaDatagram::set_nonblocking), receive until `WouldBlock`, and wait for
 /// the descriptor to become readable.
-#[doc(alias("rsocket", "SOCK_DGRAM", "rrecvfrom", "rsendto"))]
+#[doc(alias("rsocket", "SOCK_DGRAM"))]
 pub struct RdmaDatagram {
     core: Arc<Core>,
 }
