@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -247,38 +248,42 @@ fn a_descriptor_tells_of_what_can_be_done() -> TestResult {
     Ok(Outcome::Pass)
 }
 
-/// One thread waits for datagrams while others send through other handles.
+/// One thread sends, two receive what comes back, and the peer has one of each in one.
 fn handles_are_used_by_several_threads() -> TestResult {
+    const COUNT: u32 = 200;
     let (one, other) = connected_pair()?;
-    let handle = other.try_clone()?;
+    let received = AtomicU32::new(0);
+    let receive = |socket: RdmaDatagram| {
+        socket.recv(&mut [0; 100])?;
+        // More than the receives of a queue pair would be lost.
+        received.fetch_add(1, Ordering::SeqCst);
+        std::io::Result::Ok(())
+    };
     thread::scope(|scope| {
-        let echo = scope.spawn(move || {
+        let echo = scope.spawn(|| {
+            let handle = other.try_clone()?;
             let mut bytes = [0; 100];
-            for _ in 0..200 {
+            for _ in 0..COUNT {
                 let length = handle.recv(&mut bytes)?;
                 handle.send(&bytes[..length])?;
             }
             std::io::Result::Ok(())
         });
-        // The second receiver takes what the first one does not.
-        let receivers: Vec<_> = (0..2)
-            .map(|_| {
-                let handle = one.try_clone();
-                scope.spawn(move || {
-                    let handle = handle?;
-                    let mut bytes = [0; 100];
-                    for _ in 0..100 {
-                        handle.recv(&mut bytes)?;
-                    }
-                    std::io::Result::Ok(())
-                })
+        let receivers = [(); 2].map(|()| {
+            scope.spawn(|| {
+                for _ in 0..COUNT / 2 {
+                    receive(one.try_clone()?)?;
+                }
+                std::io::Result::Ok(())
             })
-            .collect();
-        for round in 0..200u8 {
-            one.send(&[round; 30])?;
-            if round % 20 == 19 {
-                thread::sleep(Duration::from_millis(10));
+        });
+        let start = Instant::now();
+        for sent in 0..COUNT {
+            while received.load(Ordering::SeqCst) + 20 < sent {
+                assert!(start.elapsed() < 3 * PATIENCE, "{sent} were sent");
+                thread::sleep(Duration::from_millis(1));
             }
+            one.send(&[sent as u8; 30])?;
         }
         echo.join().expect("no panic")?;
         for receiver in receivers {
