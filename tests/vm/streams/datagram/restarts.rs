@@ -165,7 +165,11 @@ pub fn fork_with_a_socket(_args: &[String]) -> ExitCode {
 fn try_fork() -> std::io::Result<()> {
     let (one, other) = (socket()?, socket()?);
     get_to_know(&one, &other)?;
-    other.send_to(b"for the parent", one.local_addr()?)?;
+    // One between the queue pairs, one over UDP.
+    let stranger = socket()?;
+    for sender in [&other, &stranger] {
+        sender.send_to(b"for the parent", one.local_addr()?)?;
+    }
     // SAFETY: this process has one thread.
     match unsafe { fork() }? {
         ForkResult::Child => {
@@ -173,7 +177,7 @@ fn try_fork() -> std::io::Result<()> {
                 one.recv(&mut [0; 100]),
                 one.send_to(b"of the child", other.local_addr()?),
             ];
-            drop((one, other));
+            drop((one, other, stranger));
             let are_refused = outcomes.iter().all(|outcome| {
                 let error = outcome.as_ref().err().map(std::io::Error::kind);
                 error == Some(ErrorKind::PermissionDenied)
@@ -186,7 +190,9 @@ fn try_fork() -> std::io::Result<()> {
         }
     }
     let mut bytes = [0; 100];
-    let length = one.recv(&mut bytes)?;
-    assert_eq!(&bytes[..length], b"for the parent");
+    for _ in 0..2 {
+        let length = one.recv(&mut bytes)?;
+        assert_eq!(&bytes[..length], b"for the parent");
+    }
     get_to_know(&one, &other)
 }
