@@ -9,7 +9,7 @@
 pub use crate::cm::fuzzing::{cm_events, path_service, peer_data};
 pub use crate::device::fuzzing::{device_events, device_list, device_queries};
 pub use crate::fastpath::mlx5_completions;
-pub use crate::stream::fuzzing::stream_messages;
+pub use crate::stream::fuzzing::{datagram_headers, stream_messages};
 pub use crate::verbs::fuzzing::{
     mlx5_device, reply_path, rxe_completions, rxe_queues, siw_completions, siw_queues,
 };
@@ -27,6 +27,7 @@ mod tests {
     /// By the names of the programs.
     const TARGETS: &[(&str, Target)] = &[
         ("cm_events", super::cm_events),
+        ("datagram_headers", super::datagram_headers),
         ("device_events", super::device_events),
         ("device_list", super::device_list),
         ("device_queries", super::device_queries),

@@ -68,7 +68,8 @@ pub use fastpath::{
     QpType, RemoteAddress, Segment, SendFlags, Success,
 };
 pub use stream::{
-    IncomingStreams, MappedBuffer, RdmaListener, RdmaStream, StreamReady, StreamSettings,
+    IncomingStreams, MappedBuffer, RdmaDatagram, RdmaListener, RdmaStream, StreamReady,
+    StreamSettings,
 };
 pub use verbs::{
     Access, AddressHandle, AtomicBuilder, AtomicWriteBuilder, Batch, BindBuilder, Buffer,

@@ -91,7 +91,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    fn operation(self) -> &'static str {
+    pub(super) fn operation(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Write => "write",

@@ -1,5 +1,6 @@
 //! Fuzz target: a peer of a stream that says anything.
 
+pub use super::datagram::fuzzing::datagram_headers;
 use super::protocol::{
     HELLO_LENGTH, Hello, MAPPING_LENGTH, Mapping, Message, Own, Place, Protocol, SLOT_LENGTH, SLOTS,
 };

@@ -2,10 +2,12 @@
 //!
 //! `stream.rs` and `listener.rs` have what programs see; `core.rs` how calls wait, `link.rs` what a
 //! connected stream posts and polls, `protocol` what may be said. `handshake.rs` makes connections,
-//! `backlog.rs` those of a listener, with the help of the thread in `service.rs`.
+//! `backlog.rs` those of a listener, with the help of the thread in `service.rs`. Datagrams are in
+//! `datagram`.
 
 mod backlog;
 mod core;
+mod datagram;
 mod ending;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
@@ -21,6 +23,7 @@ mod settings;
 mod stream;
 mod turn;
 
+pub use datagram::RdmaDatagram;
 pub use listener::{Incoming as IncomingStreams, RdmaListener};
 pub use mapped::MappedBuffer;
 pub use settings::StreamSettings;

@@ -21,6 +21,8 @@ pub(super) mod watched {
     pub(in crate::stream) const COMPLETION: u8 = 1;
     /// Another thread has something to say.
     pub(in crate::stream) const WAKE: u8 = 2;
+    /// Packets over UDP.
+    pub(in crate::stream) const UDP: u8 = 3;
 }
 
 /// The numbers of receives begin here.

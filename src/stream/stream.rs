@@ -288,7 +288,7 @@ pub struct StreamReady {
     pub has_failed: bool,
 }
 
-fn checked(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
+pub(super) fn checked(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
     match timeout {
         Some(Duration::ZERO) => Err(Error::invalid("set_timeout", "a timeout of zero").into()),
         _ => Ok(timeout),

@@ -18,6 +18,7 @@ mod local_service;
 mod mapping;
 mod readiness;
 mod resolver;
+mod udp;
 mod wait;
 mod wake;
 
@@ -43,6 +44,7 @@ pub(crate) use local_service::{Absence, LocalService, Question};
 pub(crate) use mapping::{Mapping, Memory, page_size};
 pub(crate) use readiness::{Readable, Readiness};
 pub(crate) use resolver::{NameQuery, Resolved, ResolverError, resolve_name};
+pub(crate) use udp::Udp;
 pub(crate) use wait::{Deadline, wait_readable};
 pub(crate) use wake::Wake;
 

@@ -46,6 +46,20 @@ impl Readiness {
         Ok(self.0.add(fd, EpollEvent::new(flags, number.into()))?)
     }
 
+    /// Also tells when there is room to write to a descriptor that is watched, or no longer.
+    pub(crate) fn watch_room(
+        &self,
+        fd: BorrowedFd<'_>,
+        number: u8,
+        wanted: bool,
+    ) -> io::Result<()> {
+        let mut flags = EpollFlags::EPOLLIN;
+        flags.set(EpollFlags::EPOLLOUT, wanted);
+        Ok(self
+            .0
+            .modify(fd, &mut EpollEvent::new(flags, number.into()))?)
+    }
+
     /// Watches a descriptor no more. One that is closed everywhere is not watched of itself.
     pub(crate) fn forget(&self, fd: BorrowedFd<'_>) {
         // It is gone in any case.
@@ -118,6 +132,17 @@ mod tests {
         let readable = readiness.wait("test", Deadline::after(None)).unwrap();
         assert!(readable.has(5) && !readable.has(3));
         readiness.forget(other.as_fd());
+        assert!(!readiness.look("test").unwrap().is_any());
+    }
+
+    #[test]
+    fn room_is_told_of_while_it_is_wanted() {
+        let readiness = Readiness::new().unwrap();
+        let wake = Wake::new().unwrap();
+        readiness.watch(wake.as_fd(), 3).unwrap();
+        readiness.watch_room(wake.as_fd(), 3, true).unwrap();
+        assert!(readiness.look("test").unwrap().has(3));
+        readiness.watch_room(wake.as_fd(), 3, false).unwrap();
         assert!(!readiness.look("test").unwrap().is_any());
     }
 

@@ -2,13 +2,16 @@
 //!
 //! A peer prints one line when it has come as far as its role goes, and then does nothing more.
 
+use std::convert::Infallible;
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Instant;
 
-use rdmacm::{Access, Connection, Connector, EventChannel, Listener, RemoteAddress, Result};
+use rdmacm::{
+    Access, Connection, Connector, EventChannel, Listener, RdmaDatagram, RemoteAddress, Result,
+};
 
 use crate::pair::{Plan, any_port, listen};
 
@@ -34,16 +37,19 @@ pub enum Role {
     Connect,
     /// Asks for a connection and never looks at the answer.
     Ask,
+    /// Sends datagrams back to where they came from. Prints its address.
+    Echo,
 }
 
 impl Role {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Listen,
         Self::Accept,
         Self::Receive,
         Self::Expose,
         Self::Connect,
         Self::Ask,
+        Self::Echo,
     ];
 }
 
@@ -165,6 +171,20 @@ fn play(role: Role, address: SocketAddr) -> Result<()> {
             println!("asked");
             idle()
         }
+        Role::Echo => match echo(address) {
+            Ok(never) => match never {},
+            Err(error) => panic!("{error}"),
+        },
+    }
+}
+
+fn echo(address: SocketAddr) -> io::Result<Infallible> {
+    let socket = RdmaDatagram::bind(address)?;
+    println!("{}", socket.local_addr()?);
+    let mut bytes = [0; 2048];
+    loop {
+        let (length, from) = socket.recv_from(&mut bytes)?;
+        socket.send_to(&bytes[..length], from)?;
     }
 }
 

@@ -2,9 +2,12 @@
 
 mod basics;
 mod crowds;
+mod datagram;
 mod ends;
 pub mod killed;
 mod mapped;
+
+pub use datagram::fork_with_datagrams;
 
 use crate::harness::Test;
 
@@ -16,6 +19,7 @@ pub fn tests() -> Vec<Test> {
         killed::tests(),
         mapped::tests(),
         crowds::tests(),
+        datagram::tests(),
     ]
     .into_iter()
     .flatten()

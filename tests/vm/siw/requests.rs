@@ -1,7 +1,8 @@
 //! Requests that siw carries out, fails, or does not have.
 
 use rdmacm::{
-    AsyncEvent, Completion, CompletionStatus, Cq, ErrorKind, MwType, Opcode, PostError, SrqAttr,
+    AsyncEvent, Completion, CompletionStatus, Cq, ErrorKind, MwType, Opcode, PostError,
+    RdmaDatagram, SrqAttr,
 };
 
 use super::assert_is_over;
@@ -16,6 +17,7 @@ pub fn tests() -> Vec<Test> {
         empty_segments_are_left_out,
         an_empty_read_completes,
         what_is_not_there_is_refused,
+        sockets_for_datagrams_are_refused,
         an_invalidated_key_is_dead,
         a_trespass_ends_the_connection,
         a_message_too_long_for_its_receive,
@@ -47,6 +49,12 @@ fn limits_are_siws() -> TestResult {
     assert_eq!(srq.depth(), 16);
     srq.arm_limit(3)?;
     assert_eq!(srq.query()?.limit, 3);
+    Ok(Outcome::Pass)
+}
+
+fn sockets_for_datagrams_are_refused() -> TestResult {
+    let error = RdmaDatagram::bind((environment::addr(), 0)).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::Unsupported, "{error}");
     Ok(Outcome::Pass)
 }
 

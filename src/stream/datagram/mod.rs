@@ -1,0 +1,19 @@
+//! Datagrams, wire-compatible with the C library's rsockets of type `SOCK_DGRAM`.
+//!
+//! `socket.rs` has what programs see; `core.rs` how calls wait. `exchange.rs` decides over which way
+//! a datagram goes and never waits; `peers.rs` is what it knows of others, `way.rs` how it finds them,
+//! `interface.rs` the queue pair of a local address, `inbox.rs` what came and was not read yet.
+//! `wire.rs` has the headers.
+
+mod core;
+mod exchange;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
+mod inbox;
+mod interface;
+mod peers;
+mod socket;
+mod way;
+mod wire;
+
+pub use socket::RdmaDatagram;
