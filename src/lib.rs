@@ -42,6 +42,8 @@ mod cm;
 mod device;
 mod endpoint;
 mod error;
+#[cfg(feature = "tokio")]
+mod executor;
 #[allow(unsafe_code)]
 mod fastpath;
 mod qp_table;
@@ -49,6 +51,8 @@ mod slot_table;
 mod stream;
 #[allow(unsafe_code)]
 mod sys;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 mod verbs;
 
 pub use cm::{

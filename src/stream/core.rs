@@ -14,7 +14,7 @@ use crate::sys::{Deadline, Readable, Readiness};
 
 /// A stream, behind its handles.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(crate) struct Core {
     turn: Turn<Shared>,
 }
 
@@ -85,7 +85,7 @@ impl Side {
 
 impl Core {
     /// A stream that is being connected.
-    pub(super) fn connecting(peer: SocketAddr, settings: &StreamSettings) -> Result<Self> {
+    pub(crate) fn connecting(peer: SocketAddr, settings: &StreamSettings) -> Result<Self> {
         let readiness = new_readiness()?;
         let connecting = Connecting::begin(peer, settings, &readiness)?;
         let shared = Shared {
@@ -122,8 +122,13 @@ impl Core {
         self.turn.lock()
     }
 
-    pub(super) fn readiness(&self) -> &Readiness {
+    pub(crate) fn readiness(&self) -> &Readiness {
         self.turn.readiness()
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn turn(&self) -> &Turn<Shared> {
+        &self.turn
     }
 
     /// Waits until the connection is made.
@@ -245,8 +250,30 @@ impl Core {
         }
     }
 
+    /// The peer's address.
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        let address = self.lock().content.peer;
+        address.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// The local address.
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        let address = self.lock().content.local_addr();
+        address.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// How long closing waits.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn linger(&self) -> Duration {
+        self.lock().content.options.linger
+    }
+
+    pub(crate) fn set_linger(&self, time: Duration) {
+        self.lock().content.options.linger = time;
+    }
+
     /// Ends reading, writing or both.
-    pub(super) fn shut_down(&self, read: bool, write: bool) -> io::Result<()> {
+    pub(crate) fn shut_down(&self, read: bool, write: bool) -> io::Result<()> {
         let mut guard = self.lock();
         let Phase::Open(link) = &mut guard.content.phase else {
             return Err(not_connected());
@@ -257,7 +284,7 @@ impl Core {
     }
 
     /// Why the connection was not made or was lost, once.
-    pub(super) fn take_error(&self) -> Option<Error> {
+    pub(crate) fn take_error(&self) -> Option<Error> {
         let mut guard = self.lock();
         // An error here is one of the connection, and noted as that.
         let _ = self.look(&mut guard, Side::Read, |link| {
@@ -277,23 +304,38 @@ impl Blocked {
 }
 
 impl Shared {
-    pub(super) fn local_addr(&self) -> Option<SocketAddr> {
+    fn local_addr(&self) -> Option<SocketAddr> {
         match &self.phase {
             Phase::Connecting(connecting) => connecting.id().local_addr(),
             _ => self.local,
         }
     }
 
-    pub(super) fn peer_addr(&self) -> Option<SocketAddr> {
-        self.peer
-    }
-
     pub(super) fn is_connecting(&self) -> bool {
         matches!(self.phase, Phase::Connecting(_))
     }
 
+    /// How connecting ended. `None` before that.
+    #[cfg(feature = "tokio")]
+    pub(super) fn connected(&self) -> Option<Result<()>> {
+        match &self.phase {
+            Phase::Open(_) => Some(Ok(())),
+            Phase::Failed(error) => Some(Err(error.clone())),
+            Phase::Connecting(_) => None,
+        }
+    }
+
+    /// Whether nothing is left to be told to the peer.
+    #[cfg(feature = "tokio")]
+    pub(super) fn is_settled(&self) -> bool {
+        match &self.phase {
+            Phase::Open(link) => link.is_settled(),
+            _ => true,
+        }
+    }
+
     /// `None` also while the connection is being made.
-    fn attempt<T>(
+    pub(super) fn attempt<T>(
         &mut self,
         attempt: impl FnOnce(&mut Link) -> io::Result<Option<T>>,
     ) -> io::Result<Option<T>> {
@@ -352,7 +394,7 @@ impl Shared {
         }
     }
 
-    fn arm(&mut self) -> Result<bool> {
+    pub(super) fn arm(&mut self) -> Result<bool> {
         match &mut self.phase {
             Phase::Open(link) => link.arm(),
             _ => Ok(false),
@@ -378,7 +420,7 @@ impl Shared {
     }
 
     /// Reads the signs that there are.
-    fn take_signs(&mut self, readable: Readable) -> Result<()> {
+    pub(super) fn take_signs(&mut self, readable: Readable) -> Result<()> {
         if let Phase::Open(link) = &mut self.phase {
             if readable.has(watched::COMPLETION) {
                 link.take_sign()?;

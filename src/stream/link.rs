@@ -4,7 +4,7 @@
 //! Nothing here waits. A call that can do nothing now returns `None`, and can try again when a
 //! completion or an event came.
 
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 
 use super::ending;
 use super::protocol::{Hello, Message, News, Protocol, UnderWay, Update};
@@ -243,6 +243,27 @@ impl Link {
         Ok(Some(length))
     }
 
+    /// As [`Link::read`], into one slice after the other.
+    pub(super) fn read_vectored(
+        &mut self,
+        slices: &mut [IoSliceMut<'_>],
+    ) -> io::Result<Option<usize>> {
+        let mut all = 0;
+        for bytes in slices.iter_mut().filter(|bytes| !bytes.is_empty()) {
+            // What was read before is told first; the next call tells of the rest.
+            let length = match self.read(bytes) {
+                Ok(Some(length)) => length,
+                _ if all > 0 => break,
+                other => return other,
+            };
+            all += length;
+            if length < bytes.len() {
+                break;
+            }
+        }
+        Ok(Some(all))
+    }
+
     /// As [`Link::read`], and leaves it there.
     pub(super) fn peek(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
         if self.protocol.has_closed_reading() || bytes.is_empty() {
@@ -323,6 +344,23 @@ impl Link {
             }
         }
         Ok((written > 0 || bytes.is_empty()).then_some(written))
+    }
+
+    /// As [`Link::write`], one slice after the other.
+    pub(super) fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        let mut all = 0;
+        for bytes in slices.iter().filter(|bytes| !bytes.is_empty()) {
+            let length = match self.write(bytes) {
+                Ok(Some(length)) => length,
+                _ if all > 0 => break,
+                other => return other,
+            };
+            all += length;
+            if length < bytes.len() {
+                break;
+            }
+        }
+        Ok(Some(all))
     }
 
     /// A refused doorbell means that the connection is just ending, which an event tells better.

@@ -2,7 +2,8 @@
 //!
 //! `stream.rs` and `listener.rs` have what programs see; `core.rs` how calls wait, `link.rs` what a
 //! connected stream posts and polls, `protocol` what may be said. `handshake.rs` makes connections,
-//! `backlog.rs` those of a listener, with the help of the thread in `service.rs`.
+//! `backlog.rs` those of a listener, with the help of the thread in `service.rs`. `polled.rs` is how
+//! tasks wait instead of threads.
 
 mod backlog;
 mod core;
@@ -10,6 +11,8 @@ mod ending;
 mod handshake;
 mod link;
 mod listener;
+#[cfg(feature = "tokio")]
+mod polled;
 mod protocol;
 mod queues;
 mod service;
@@ -18,6 +21,8 @@ mod settings;
 mod stream;
 mod turn;
 
+#[cfg(feature = "tokio")]
+pub(crate) use self::{backlog::Backlog, core::Core};
 pub use listener::{Incoming as IncomingStreams, RdmaListener};
 pub use settings::StreamSettings;
 pub use stream::RdmaStream;

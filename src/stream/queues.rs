@@ -21,6 +21,9 @@ pub(super) mod watched {
     pub(in crate::stream) const COMPLETION: u8 = 1;
     /// Another thread has something to say.
     pub(in crate::stream) const WAKE: u8 = 2;
+    /// The time of a task that waits is over.
+    #[cfg(feature = "tokio")]
+    pub(in crate::stream) const ALARM: u8 = 3;
 }
 
 /// The numbers of receives begin here.

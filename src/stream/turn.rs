@@ -29,7 +29,8 @@ pub(super) struct State<T> {
     is_watched: bool,
     /// How many sleep until it has looked.
     sleepers: usize,
-    wakers: Vec<Waker>,
+    /// Tasks that wait, each with the number of what it waits through.
+    wakers: Vec<(u64, Waker)>,
     /// Whether the descriptor is kept readable: there is something to do that no sign is to come of.
     is_raised: bool,
 }
@@ -100,7 +101,7 @@ impl<T> Turn<T> {
         if guard.sleepers > 0 {
             self.looked.notify_all();
         }
-        for waker in guard.wakers.drain(..) {
+        for (_, waker) in guard.wakers.drain(..) {
             waker.wake();
         }
     }
@@ -127,11 +128,17 @@ impl<T> Turn<T> {
         }
     }
 
-    /// Has a task woken when somebody has looked.
-    #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
-    pub(super) fn register(guard: &mut Guard<'_, T>, waker: &Waker) {
-        if !guard.wakers.iter().any(|known| known.will_wake(waker)) {
-            guard.wakers.push(waker.clone());
-        }
+    /// Has a task woken when somebody has looked. It waits through something that has a number, which
+    /// one task at a time does.
+    #[cfg(feature = "tokio")]
+    pub(super) fn register(guard: &mut Guard<'_, T>, number: u64, waker: &Waker) {
+        Self::withdraw(guard, number);
+        guard.wakers.push((number, waker.clone()));
+    }
+
+    /// Takes back what [`Turn::register`] did: the task looks for itself, or waits no more.
+    #[cfg(feature = "tokio")]
+    pub(super) fn withdraw(guard: &mut Guard<'_, T>, number: u64) {
+        guard.wakers.retain(|(known, _)| *known != number);
     }
 }

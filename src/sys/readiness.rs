@@ -1,6 +1,8 @@
 //! Waiting for several descriptors through one.
 
 use std::io;
+#[cfg(feature = "tokio")]
+use std::os::fd::OwnedFd;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -44,6 +46,12 @@ impl Readiness {
     pub(crate) fn watch_edges(&self, fd: BorrowedFd<'_>, number: u8) -> io::Result<()> {
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
         Ok(self.0.add(fd, EpollEvent::new(flags, number.into()))?)
+    }
+
+    /// Another descriptor of the same readiness, for who watches each only once.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.as_fd().try_clone_to_owned()
     }
 
     /// Watches a descriptor no more. One that is closed everywhere is not watched of itself.
