@@ -71,7 +71,9 @@ pub use fastpath::{
     Completion, CompletionStatus, Failure, FlushPlacement, GRH_LENGTH, Opcode, PostError, QpFlags,
     QpType, RemoteAddress, Segment, SendFlags, Success,
 };
-pub use stream::{IncomingStreams, RdmaListener, RdmaStream, StreamSettings};
+pub use stream::{
+    IncomingStreams, MappedBuffer, RdmaListener, RdmaStream, StreamReady, StreamSettings,
+};
 pub use verbs::{
     Access, AddressHandle, AtomicBuilder, AtomicWriteBuilder, Batch, BindBuilder, Buffer,
     CompletionChannel, Completions, Cq, CqBuilder, Data, Destination, FlushBuilder,

@@ -47,6 +47,7 @@ pub(super) struct Options {
     pub write_timeout: Option<Duration>,
     pub linger: Duration,
     pub spin: Duration,
+    pub keepalive: Option<Duration>,
 }
 
 impl Options {
@@ -57,6 +58,19 @@ impl Options {
             write_timeout: None,
             linger: settings.linger,
             spin: settings.spin,
+            keepalive: settings.keepalive,
+        }
+    }
+}
+
+impl Options {
+    /// When a sleep is to end, so that the peer can be looked after.
+    fn wake_up_by(&self, deadline: Deadline) -> Deadline {
+        match (self.keepalive, deadline.remaining()) {
+            (Some(idle), rest) if rest.is_none_or(|rest| idle < rest) => {
+                Deadline::after(Some(idle))
+            }
+            _ => deadline,
         }
     }
 }
@@ -204,10 +218,13 @@ impl Core {
             if has_news {
                 continue;
             }
-            let (woken, readable) = self.turn.sleep(side.operation(), guard, deadline)?;
+            let until = guard.content.options.wake_up_by(deadline);
+            let (woken, readable) = self.turn.sleep(side.operation(), guard, until)?;
             guard = woken;
-            if let Some(readable) = readable {
-                guard.content.take_signs(readable)?;
+            match readable {
+                Some(readable) if readable.is_any() => guard.content.take_signs(readable)?,
+                Some(_) => guard.content.keep_alive(),
+                None => {}
             }
             if let Some(done) = guard.content.attempt(&mut attempt)? {
                 return Ok(done);
@@ -280,7 +297,34 @@ impl Core {
         };
         link.shut_down(read, write);
         self.turn.rouse_all(&mut guard);
+        // For event loops.
+        let keep = guard.content.has_chance();
+        self.turn.keep_readable(&mut guard, keep);
         Ok(())
+    }
+
+    /// Lets a place in the peer's table of mapped memory be used again.
+    pub(super) fn give_place_back(&self, index: u16) {
+        if let Phase::Open(link) = &mut self.lock().content.phase {
+            link.give_place_back(index);
+        }
+    }
+
+    /// What a call could do now, without waiting.
+    pub(super) fn ready(&self) -> io::Result<(bool, bool)> {
+        let mut guard = self.lock();
+        // Looks as both directions would, so that the descriptor tells of the next chance of either.
+        let _ = self.look(&mut guard, Side::Read, |link| {
+            Ok(link.can_read().then_some(()))
+        });
+        let _ = self.look(&mut guard, Side::Write, |link| {
+            Ok(link.can_write().then_some(()))
+        });
+        Ok(match &guard.content.phase {
+            Phase::Open(link) => (link.can_read(), link.can_write()),
+            Phase::Connecting(_) => (false, false),
+            Phase::Failed(_) => (true, true),
+        })
     }
 
     /// Why the connection was not made or was lost, once.
@@ -308,6 +352,15 @@ impl Shared {
         match &self.phase {
             Phase::Connecting(connecting) => connecting.id().local_addr(),
             _ => self.local,
+        }
+    }
+
+    /// Whether the connection was not made or was lost.
+    pub(super) fn has_error(&self) -> bool {
+        match &self.phase {
+            Phase::Open(link) => link.lost().is_some(),
+            Phase::Connecting(_) => false,
+            Phase::Failed(_) => true,
         }
     }
 
@@ -417,6 +470,15 @@ impl Shared {
             }
         }
         false
+    }
+
+    /// Looks whether the peer's device still answers, where that is wanted.
+    fn keep_alive(&mut self) {
+        if let Phase::Open(link) = &mut self.phase
+            && self.options.keepalive.is_some()
+        {
+            link.keep_alive();
+        }
     }
 
     /// Reads the signs that there are.

@@ -33,3 +33,9 @@ pub(super) fn of_writing() -> io::Error {
         "the stream was shut down: nothing can be written any more",
     )
 }
+
+/// The peer has mapped nothing at an offset that is to be written to.
+pub(super) fn of_unmapped(offset: u64) -> io::Error {
+    let text = format!("the peer has mapped no memory at offset {offset:#x}");
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}

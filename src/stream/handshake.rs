@@ -81,7 +81,7 @@ impl Connecting {
 
     fn ask(&mut self, readiness: &Readiness) -> Result<()> {
         let (channel, id) = (self.channel.clone(), self.id.clone());
-        let queues = Queues::new(channel, id, &self.settings, readiness)?;
+        let queues = Queues::new(channel, id, &self.settings, readiness, true)?;
         let param = queues.conn_param(&self.settings)?;
         self.queues = Some(queues);
         self.id.connect(&param)
@@ -125,7 +125,7 @@ impl Accepting {
         watch(readiness, &channel)?;
         let id = request.into_id();
         id.migrate(&channel)?;
-        let queues = Queues::new(channel, id, settings, readiness)?;
+        let queues = Queues::new(channel, id, settings, readiness, false)?;
         queues.id.accept(&queues.conn_param(settings)?)?;
         Ok(Self {
             queues,

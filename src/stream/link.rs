@@ -4,10 +4,14 @@
 //! Nothing here waits. A call that can do nothing now returns `None`, and can try again when a
 //! completion or an event came.
 
+use std::collections::BTreeSet;
 use std::io::{self, IoSlice, IoSliceMut};
 
 use super::ending;
-use super::protocol::{Hello, Message, News, Protocol, UnderWay, Update};
+use super::mapped::no_place;
+use super::protocol::{
+    Hello, Mapping, Message, News, Place, Protocol, SLOT_LENGTH, UnderWay, Update,
+};
 use super::queues::{MESSAGE_LENGTH, Queues, RECEIVE};
 use crate::cm::Event;
 use crate::error::{Error, Result};
@@ -29,10 +33,14 @@ pub(super) struct Link {
     protocol: Protocol,
     under_way: UnderWay,
     peer: Hello,
+    /// The places of the peer's table that say something.
+    mapped: BTreeSet<u16>,
     /// Why the connection is over, unless both sides said goodbye.
     lost: Option<Error>,
     /// Whether the queue pair does no more: no completion can be waited for.
     is_down: bool,
+    /// Whether this side may send: over iWARP the side that connected has to speak first.
+    may_speak: bool,
 }
 
 /// What a request carries.
@@ -49,13 +57,14 @@ impl Link {
         let mut link = Self {
             protocol: Protocol::new(queues.own, &peer),
             under_way: UnderWay::new(queues.send_depth, each, size),
+            may_speak: queues.is_active || !queues.sends_messages,
             queues,
             peer,
+            mapped: BTreeSet::new(),
             lost: None,
             is_down: false,
         };
-        // The second half of the receive buffer is due at once. Over iWARP the side that connected has
-        // to speak first, so that the other may.
+        // The second half of the receive buffer is due at once, so each side has something to say.
         link.tell();
         link
     }
@@ -121,6 +130,7 @@ impl Link {
         let Some(bits) = bits else {
             return Err(ending::of_violation("the peer sent what is no message"));
         };
+        self.may_speak = true;
         self.queues.post_receive(index)?;
         match self.protocol.receive(Message::from_bits(bits)) {
             Ok(news) => Ok(news == News::Progress),
@@ -156,12 +166,12 @@ impl Link {
 
     /// Tells the peer what is due, as far as there is room.
     fn tell(&mut self) {
-        while self.under_way.has_room_for_control() && !self.is_down {
+        while self.may_speak && self.under_way.has_room_for_control() && !self.is_down {
             let told = if let Some(update) = self.protocol.update() {
                 self.tell_of_room(update)
             } else if let Some(message) = self.protocol.farewell() {
                 self.under_way.control();
-                self.post(message, None, Payload::Nothing, true)
+                self.post(Some(message), None, Payload::Nothing, true)
             } else {
                 return;
             };
@@ -175,7 +185,7 @@ impl Link {
         self.under_way.control();
         let message = Message::Credit(update.limit);
         let Some(grant) = update.grant else {
-            return self.post(message, None, Payload::Nothing, true);
+            return self.post(Some(message), None, Payload::Nothing, true);
         };
         let slot = self
             .queues
@@ -188,16 +198,16 @@ impl Link {
         };
         let to = to.at(u64::from(grant.slot) * slot.len() as u64);
         if slot.len() <= self.queues.max_inline {
-            return self.post(message, Some(to), Payload::Inline(&slot), true);
+            return self.post(Some(message), Some(to), Payload::Inline(&slot), true);
         }
         let segment = self.queues.note_slot(&slot)?;
-        self.post(message, Some(to), Payload::Segments(&[segment]), true)
+        self.post(Some(message), Some(to), Payload::Segments(&[segment]), true)
     }
 
-    /// Posts a message with the data that goes with it.
+    /// Posts a message with the data that goes with it, or data that the peer is told nothing of.
     fn post(
         &mut self,
-        message: Message,
+        message: Option<Message>,
         to: Option<RemoteAddress>,
         payload: Payload<'_>,
         signaled: bool,
@@ -210,17 +220,24 @@ impl Link {
             true => crate::fastpath::SendFlags::SIGNALED,
             false => crate::fastpath::SendFlags::empty(),
         };
-        let bits = message.to_bits();
         let mut batch = self.queues.send.batch();
-        if !self.queues.sends_messages {
-            let request = batch.write_immediate(REQUEST, to.unwrap_or(nowhere), bits);
-            add(request.flags(flags), payload)?;
-        } else {
-            if let Some(to) = to {
-                add(batch.write(REQUEST, to), payload)?;
+        match message {
+            None => add(
+                batch.write(REQUEST, to.unwrap_or(nowhere)).flags(flags),
+                payload,
+            )?,
+            Some(message) if !self.queues.sends_messages => {
+                let to = to.unwrap_or(nowhere);
+                let request = batch.write_immediate(REQUEST, to, message.to_bits());
+                add(request.flags(flags), payload)?;
             }
-            let own_order = bits.to_ne_bytes();
-            batch.send(REQUEST).flags(flags).inline(&own_order)?;
+            Some(message) => {
+                if let Some(to) = to {
+                    add(batch.write(REQUEST, to), payload)?;
+                }
+                let own_order = message.to_bits().to_ne_bytes();
+                batch.send(REQUEST).flags(flags).inline(&own_order)?;
+            }
         }
         Ok(batch.submit()?)
     }
@@ -308,11 +325,10 @@ impl Link {
     }
 
     fn has_room(&self, length: usize) -> bool {
-        let each = if self.queues.sends_messages { 2 } else { 1 };
         let is_inline = length <= self.queues.max_inline;
         let has_target = self.protocol.room() > 0 || self.protocol.wanted_slot().is_some();
         let has_buffer = is_inline || self.under_way.buffer_room() >= length.min(SCRAP);
-        has_target && has_buffer && self.under_way.has_room(each)
+        self.may_speak && has_target && has_buffer && self.under_way.has_room(self.each())
     }
 
     /// Writes as much as there is room for. `None`: nothing yet.
@@ -321,12 +337,7 @@ impl Link {
     ///
     /// How the connection was lost, and `BrokenPipe` where one of the two has ended it.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
-        if !self.protocol.is_writable() {
-            return Err(ending::of_writing());
-        }
-        if let Some(error) = &self.lost {
-            return Err(ending::of_lost(error));
-        }
+        self.check_writable()?;
         let mut written = 0;
         while written < bytes.len() {
             match self.write_message(&bytes[written..]) {
@@ -363,11 +374,147 @@ impl Link {
         Ok(Some(all))
     }
 
+    fn check_writable(&self) -> io::Result<()> {
+        match &self.lost {
+            _ if !self.protocol.is_writable() => Err(ending::of_writing()),
+            Some(error) => Err(ending::of_lost(error)),
+            None => Ok(()),
+        }
+    }
+
     /// A refused doorbell means that the connection is just ending, which an event tells better.
     fn refused(&mut self, error: Error) -> io::Error {
         let _ = self.take_events();
         self.lose(error);
         ending::of_lost(self.lost.as_ref().expect("it was just lost"))
+    }
+
+    /// Tells the peer of memory that it may write to, at a place of its table. False: not yet.
+    pub(super) fn map(&mut self, index: u16, mapping: Mapping) -> io::Result<Option<()>> {
+        self.check_writable()?;
+        let each = self.each();
+        let entry = mapping.to_entry(self.peer.is_big_endian);
+        let has_room = self.may_speak
+            && self.under_way.has_room(each)
+            && self.under_way.buffer_room() >= entry.len();
+        if !has_room || !self.protocol.map() {
+            return Ok(None);
+        }
+        let slots = self.peer.slots;
+        let table = u64::from(slots.length) * SLOT_LENGTH as u64;
+        let to = RemoteAddress {
+            address: slots.address,
+            rkey: slots.rkey,
+        };
+        let to = to.at(table + u64::from(index) * entry.len() as u64);
+        let message = Message::Mapping(index.into());
+        self.post_copied(Some(message), to, &entry)
+            .map_err(|error| self.refused(error))?;
+        Ok(Some(()))
+    }
+
+    /// Writes into memory that the peer has mapped, as much as there is room for. `None`: nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// An offset at which the peer has mapped nothing, and as for [`Link::write`].
+    pub(super) fn write_mapped(&mut self, bytes: &[u8], offset: u64) -> io::Result<Option<usize>> {
+        self.check_writable()?;
+        let mut written = 0;
+        while written < bytes.len() {
+            let offset = offset.wrapping_add(written as u64);
+            let Some(place) = self.find_mapping(offset)? else {
+                return match written {
+                    0 => Err(ending::of_unmapped(offset)),
+                    _ => Ok(Some(written)),
+                };
+            };
+            let rest = (bytes.len() - written)
+                .min(place.length as usize)
+                .min(LONGEST);
+            let room = self.under_way.buffer_room();
+            if !self.may_speak || !self.under_way.has_room(1) || room < rest.min(SCRAP) {
+                break;
+            }
+            let to = RemoteAddress {
+                address: place.address,
+                rkey: place.rkey,
+            };
+            let length = rest.min(room);
+            self.post_copied(None, to, &bytes[written..written + length])
+                .map_err(|error| self.refused(error))?;
+            written += length;
+        }
+        Ok((written > 0 || bytes.is_empty()).then_some(written))
+    }
+
+    fn find_mapping(&self, offset: u64) -> Result<Option<Place>> {
+        for index in 0..self.queues.own.mappings {
+            if let Some(place) = self.queues.mapping(index)?.at(offset) {
+                return Ok(Some(place));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes a place in the peer's table of mapped memory.
+    pub(super) fn take_place(&mut self) -> io::Result<u16> {
+        let places = 0..self.peer.mappings;
+        let free = places
+            .into_iter()
+            .find(|index| !self.mapped.contains(index));
+        let index = free.ok_or_else(|| no_place(self.peer.mappings))?;
+        self.mapped.insert(index);
+        Ok(index)
+    }
+
+    /// Lets a place be used again.
+    pub(super) fn give_place_back(&mut self, index: u16) {
+        self.mapped.remove(&index);
+    }
+
+    fn each(&self) -> u32 {
+        if self.queues.sends_messages { 2 } else { 1 }
+    }
+
+    /// Looks whether the peer's device answers, by writing nothing: its program does not notice.
+    pub(super) fn keep_alive(&mut self) {
+        if self.may_speak && self.under_way.has_room_for_control() && !self.is_down {
+            self.under_way.control();
+            let nowhere = RemoteAddress {
+                address: 0,
+                rkey: 0,
+            };
+            if let Err(error) = self.post(None, Some(nowhere), Payload::Nothing, true) {
+                self.lose(error);
+            }
+        }
+    }
+
+    /// Posts bytes by way of the send buffer, which has room for them.
+    fn post_copied(
+        &mut self,
+        message: Option<Message>,
+        to: RemoteAddress,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let copied = self.under_way.copy(bytes.len());
+        let (first, around) = bytes.split_at(copied.length);
+        let outbox = &mut self.queues.outbox;
+        outbox.write(copied.offset, first)?;
+        outbox.write(0, around)?;
+        let first = outbox.slice(copied.offset..copied.offset + copied.length)?;
+        let around = outbox.slice(..copied.around)?;
+        let segments = [first, around];
+        let count = if copied.around > 0 { 2 } else { 1 };
+        let each = if message.is_some() { self.each() } else { 1 };
+        let signaled = self.under_way.data(each);
+        self.post(
+            message,
+            Some(to),
+            Payload::Segments(&segments[..count]),
+            signaled,
+        )
     }
 
     /// Posts the first message of some data. 0: there is no room.
@@ -380,31 +527,24 @@ impl Link {
             return Ok(0);
         }
         let length = bytes.len().min(self.protocol.room()).min(LONGEST);
-        if length <= self.queues.max_inline {
-            return self.post_data(length, Payload::Inline(&bytes[..length]));
-        }
-        let length = length.min(self.under_way.buffer_room());
-        let copied = self.under_way.copy(length);
-        let (first, around) = bytes[..length].split_at(copied.length);
-        let outbox = &mut self.queues.outbox;
-        outbox.write(copied.offset, first)?;
-        outbox.write(0, around)?;
-        let first = outbox.slice(copied.offset..copied.offset + copied.length)?;
-        let around = outbox.slice(..copied.around)?;
-        let segments = [first, around];
-        let count = if copied.around > 0 { 2 } else { 1 };
-        self.post_data(length, Payload::Segments(&segments[..count]))
-    }
-
-    fn post_data(&mut self, length: usize, payload: Payload<'_>) -> Result<usize> {
-        let each = if self.queues.sends_messages { 2 } else { 1 };
+        let is_inline = length <= self.queues.max_inline;
+        let length = match is_inline {
+            true => length,
+            false => length.min(self.under_way.buffer_room()),
+        };
         let place = self.protocol.data(length);
-        let signaled = self.under_way.data(each);
         let to = RemoteAddress {
             address: place.address,
             rkey: place.rkey,
         };
-        self.post(Message::Data(place.length), Some(to), payload, signaled)?;
+        let (message, bytes) = (Some(Message::Data(place.length)), &bytes[..length]);
+        match is_inline {
+            true => {
+                let signaled = self.under_way.data(self.each());
+                self.post(message, Some(to), Payload::Inline(bytes), signaled)?;
+            }
+            false => self.post_copied(message, to, bytes)?,
+        }
         Ok(length)
     }
 

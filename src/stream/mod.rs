@@ -11,6 +11,7 @@ mod ending;
 mod handshake;
 mod link;
 mod listener;
+mod mapped;
 #[cfg(feature = "tokio")]
 mod polled;
 mod protocol;
@@ -24,5 +25,6 @@ mod turn;
 #[cfg(feature = "tokio")]
 pub(crate) use self::{backlog::Backlog, core::Core};
 pub use listener::{Incoming as IncomingStreams, RdmaListener};
+pub use mapped::MappedBuffer;
 pub use settings::StreamSettings;
-pub use stream::RdmaStream;
+pub use stream::{RdmaStream, StreamReady};

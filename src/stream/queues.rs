@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use super::protocol::{
-    CONTROLS, HELLO_LENGTH, Hello, MAPPING_LENGTH, Own, Place, SLOT_LENGTH, SLOTS,
+    CONTROLS, HELLO_LENGTH, Hello, MAPPING_LENGTH, Mapping, Own, Place, SLOT_LENGTH, SLOTS,
 };
 use super::settings::{Sizes, StreamSettings};
 use crate::cm::{CmId, ConnParam, EventChannel};
@@ -54,6 +54,8 @@ pub(super) struct Queues {
     pub max_inline: usize,
     /// Whether messages go in sends of their own, since the device has no writes that carry them.
     pub sends_messages: bool,
+    /// Whether this side connected.
+    pub is_active: bool,
     /// Which of the places for slots that are under way is next.
     note: u32,
 }
@@ -66,6 +68,7 @@ impl Queues {
         id: CmId,
         settings: &StreamSettings,
         readiness: &Readiness,
+        is_active: bool,
     ) -> Result<Self> {
         let pd = id.protection_domain()?;
         let context = pd.context();
@@ -125,6 +128,7 @@ impl Queues {
             send_depth: sends,
             max_inline: max_inline.min(sizes.max_inline.max(MESSAGE_LENGTH as u16).into()),
             sends_messages,
+            is_active,
             note: 0,
         };
         for index in 0..receives {
@@ -169,6 +173,14 @@ impl Queues {
             self.board.write(at, &[0; SLOT_LENGTH])?;
         }
         Ok(place)
+    }
+
+    /// Memory that the peer has mapped, by its place in the table; it may write there at any time.
+    pub(super) fn mapping(&self, index: u16) -> Result<Mapping> {
+        let at = SLOTS as usize * SLOT_LENGTH + usize::from(index) * MAPPING_LENGTH;
+        let mut bytes = [0; MAPPING_LENGTH];
+        self.board.read(at, &mut bytes)?;
+        Ok(Mapping::from_entry(bytes))
     }
 
     /// Keeps what is to be written to a slot of the peer's until it is there.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use super::protocol;
 use crate::sys::running_kernel;
 
 /// Where the C library's defaults for streams are, one number to a file.
@@ -100,7 +101,7 @@ impl Defaults {
                 max_inline: half("inline_default", own.max_inline),
                 send_buffer: send_buffer.max(LEAST_SEND_BUFFER),
                 receive_buffer: word("mem_default", own.receive_buffer).max(LEAST_RECEIVE_BUFFER),
-                mappings: half("iomap_size", own.mappings),
+                mappings: protocol::scaled(half("iomap_size", own.mappings)),
             },
             spin: Duration::from_micros(word("polling_time", 10).into()),
         }
@@ -166,6 +167,15 @@ impl StreamSettings {
     #[doc(alias("RDMA_INLINE", "inline_default"))]
     pub fn max_inline(mut self, bytes: u16) -> Self {
         self.sizes.max_inline = bytes;
+        self
+    }
+
+    /// How many pieces of its memory the peer may map for this side to write to
+    /// ([`RdmaStream::map`](super::RdmaStream::map)); none at first. Up to 128, and multiples of 256 up
+    /// to 32512; other numbers are taken for the next lower one.
+    #[doc(alias("RDMA_IOMAPSIZE", "iomap_size"))]
+    pub fn mappings(mut self, pieces: u16) -> Self {
+        self.sizes.mappings = protocol::scaled(pieces);
         self
     }
 

@@ -63,6 +63,10 @@ impl RdmaStream {
         self.core
     }
 
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
     /// Connects; tries each address that a name has, and returns the last error when none answers.
     ///
     /// # Errors
@@ -235,6 +239,34 @@ impl RdmaStream {
         Ok(())
     }
 
+    /// What could be done now without waiting. For event loops that watch the descriptor together with
+    /// others: look here before each wait, since what was seen already makes it readable no more.
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone.
+    #[doc(alias("rpoll", "rselect"))]
+    pub fn ready(&self) -> io::Result<StreamReady> {
+        let (readable, writable) = self.core.ready()?;
+        Ok(StreamReady {
+            readable,
+            writable,
+            has_failed: self.core.lock().content.has_error(),
+        })
+    }
+
+    /// Looks after so long without news, in calls that wait, whether the peer's device still answers;
+    /// `None`, as at first, does not. For all handles.
+    ///
+    /// # Errors
+    ///
+    /// A time of zero.
+    #[doc(alias("SO_KEEPALIVE", "TCP_KEEPIDLE"))]
+    pub fn set_keepalive(&self, idle: Option<Duration>) -> io::Result<()> {
+        self.core.lock().content.options.keepalive = checked(idle)?;
+        Ok(())
+    }
+
     /// Why the connection was not made or was lost, once; `None` where it is well.
     ///
     /// # Errors
@@ -244,6 +276,21 @@ impl RdmaStream {
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(self.core.take_error().map(Into::into))
     }
+}
+
+/// What a stream is ready for: see [`RdmaStream::ready`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamReady {
+    /// A read would not wait: there is data, an end, or an error.
+    #[doc(alias = "POLLIN")]
+    pub readable: bool,
+    /// A write would not wait: there is room, or an error.
+    #[doc(alias = "POLLOUT")]
+    pub writable: bool,
+    /// The connection was not made, or was lost; [`RdmaStream::take_error`] tells why.
+    #[doc(alias = "POLLERR")]
+    pub has_failed: bool,
 }
 
 fn checked(timeout: Option<Duration>) -> io::Result<Option<Duration>> {

@@ -40,8 +40,9 @@ pub fn choose(others: Vec<Test>) -> Vec<Test> {
     shared.chain(tests()).collect()
 }
 
-const SHARED: [&str; 70] = [
+const SHARED: [&str; 71] = [
     "self_test::",
+    "streams::",
     "device_test::",
     "table::",
     "traffic::messages::sends_of_any_size",

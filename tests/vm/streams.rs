@@ -1,14 +1,25 @@
 //! Byte streams.
 
 mod basics;
+mod crowds;
 mod ends;
+pub mod killed;
+mod mapped;
+mod tokio;
 
 use crate::harness::Test;
 
 /// The tests of this folder.
 pub fn tests() -> Vec<Test> {
-    [basics::tests(), ends::tests()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        basics::tests(),
+        ends::tests(),
+        killed::tests(),
+        mapped::tests(),
+        crowds::tests(),
+        tokio::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

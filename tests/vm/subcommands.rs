@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::{
     bad_situations, counts, endurance, environment, exchange, field_reports, ibacm, instructions,
-    peers, raw_cm, sample, teardown, trace_command, traffic, two_hosts, write_form,
+    peers, raw_cm, sample, streams, teardown, trace_command, traffic, two_hosts, write_form,
 };
 
 /// A program: gets its arguments, without its name.
@@ -34,6 +34,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("two_hosts", two_hosts::run),
     ("fork_with_memory", field_reports::processes::run),
     ("play_ibacm", ibacm::run),
+    ("stream-peer", streams::killed::run),
     ("without_ioctl", write_form::run),
     ("one_of_each", write_form::make_one_of_each),
 ];

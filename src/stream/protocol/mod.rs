@@ -16,9 +16,14 @@ mod sending;
 mod under_way;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 pub(super) use receiving::Update;
 pub(super) use under_way::{CONTROLS, UnderWay};
-pub(super) use wire::{HELLO_LENGTH, Hello, MAPPING_LENGTH, Message, Place, SLOT_LENGTH, SLOTS};
+pub(super) use wire::{
+    HELLO_LENGTH, Hello, MAPPING_LENGTH, Mapping, Message, Place, SLOT_LENGTH, SLOTS, scaled,
+};
 
 use receiving::Receiving;
 use sending::Sending;
@@ -226,10 +231,13 @@ impl Protocol {
         self.sending.data(length as u32)
     }
 
-    /// Whether a message without data may be sent that needs credit.
-    #[allow(dead_code)]
-    pub(crate) fn has_credit(&self) -> bool {
-        self.sending.has_credit()
+    /// Takes a message about mapped memory into account. False where there is no credit for one.
+    pub(crate) fn map(&mut self) -> bool {
+        let may = self.is_writable() && self.sending.has_credit();
+        if may {
+            self.sending.mapping();
+        }
+        may
     }
 
     /// The slot of this side's that is to be looked at.

@@ -80,7 +80,7 @@ impl Sending {
         place
     }
 
-    /// Takes a message without data into account that needs credit.
+    /// Takes a message into account that needs credit and no room.
     pub(crate) fn mapping(&mut self) {
         debug_assert!(self.has_credit());
         self.sent = self.sent.wrapping_add(1);

@@ -143,37 +143,89 @@ impl RawPlace {
     }
 }
 
+/// Memory that a side has mapped for the other to write to, at an offset that the two have agreed on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    pub offset: u64,
+    pub place: Place,
+}
+
+/// Numbers in the order of the machine that they are written to.
+struct Order {
+    is_big_endian: bool,
+}
+
+impl Order {
+    fn long(&self, number: u64) -> [u8; 8] {
+        match self.is_big_endian {
+            true => number.to_be_bytes(),
+            false => number.to_le_bytes(),
+        }
+    }
+
+    fn word(&self, number: u32) -> [u8; 4] {
+        match self.is_big_endian {
+            true => number.to_be_bytes(),
+            false => number.to_le_bytes(),
+        }
+    }
+}
+
 impl Place {
     /// The bytes of a slot, in the order of the machine that they are written to.
     pub(crate) fn to_slot(self, is_big_endian: bool) -> [u8; SLOT_LENGTH] {
+        let order = Order { is_big_endian };
+        let numbers = (
+            order.long(self.address),
+            order.word(self.rkey),
+            order.word(self.length),
+        );
         let mut bytes = [0; SLOT_LENGTH];
-        let (address, rkey, length) = match is_big_endian {
-            true => (
-                self.address.to_be_bytes(),
-                self.rkey.to_be_bytes(),
-                self.length.to_be_bytes(),
-            ),
-            false => (
-                self.address.to_le_bytes(),
-                self.rkey.to_le_bytes(),
-                self.length.to_le_bytes(),
-            ),
-        };
-        bytes[..8].copy_from_slice(&address);
-        bytes[8..12].copy_from_slice(&rkey);
-        bytes[12..].copy_from_slice(&length);
+        bytes[..8].copy_from_slice(&numbers.0);
+        bytes[8..12].copy_from_slice(&numbers.1);
+        bytes[12..].copy_from_slice(&numbers.2);
         bytes
     }
 
     /// What the peer wrote into a slot of this machine's.
     pub(crate) fn from_slot(bytes: [u8; SLOT_LENGTH]) -> Self {
-        let [a, b, c, d] = zerocopy::transmute!(bytes);
-        let halves: [[u8; 4]; 2] = [a, b];
+        let [a, b, c, d]: [[u8; 4]; 4] = zerocopy::transmute!(bytes);
         Self {
-            address: u64::from_ne_bytes(zerocopy::transmute!(halves)),
+            address: u64::from_ne_bytes(zerocopy::transmute!([a, b])),
             rkey: u32::from_ne_bytes(c),
             length: u32::from_ne_bytes(d),
         }
+    }
+}
+
+impl Mapping {
+    /// The bytes of an entry of the table, in the order of the machine that they are written to.
+    pub(crate) fn to_entry(self, is_big_endian: bool) -> [u8; MAPPING_LENGTH] {
+        let mut bytes = [0; MAPPING_LENGTH];
+        bytes[..8].copy_from_slice(&Order { is_big_endian }.long(self.offset));
+        bytes[8..].copy_from_slice(&self.place.to_slot(is_big_endian));
+        bytes
+    }
+
+    /// What the peer wrote into an entry of this machine's.
+    pub(crate) fn from_entry(bytes: [u8; MAPPING_LENGTH]) -> Self {
+        let [a, b, c, d, e, f]: [[u8; 4]; 6] = zerocopy::transmute!(bytes);
+        Self {
+            offset: u64::from_ne_bytes(zerocopy::transmute!([a, b])),
+            place: Place::from_slot(zerocopy::transmute!([c, d, e, f])),
+        }
+    }
+
+    /// Where an offset leads, and how many bytes there are from there on. None where it is not of this
+    /// mapping, or the mapping makes no sense.
+    pub(crate) fn at(&self, offset: u64) -> Option<Place> {
+        let within = offset.checked_sub(self.offset)?;
+        let rest = u64::from(self.place.length).checked_sub(within)?;
+        (rest > 0).then(|| Place {
+            address: self.place.address.wrapping_add(within),
+            length: rest as u32,
+            ..self.place
+        })
     }
 }
 
@@ -191,6 +243,11 @@ pub(crate) fn decode_count(byte: u8) -> u16 {
         0..=128 => byte.into(),
         _ => u16::from(byte & 127) << 8,
     }
+}
+
+/// The nearest count, downwards, that the peer can be told.
+pub(crate) fn scaled(count: u16) -> u16 {
+    decode_count(encode_count(count))
 }
 
 /// One message, 32 bits long.
@@ -346,6 +403,31 @@ mod tests {
             assert_eq!(Message::from_bits(bits), message);
         }
         assert_eq!(Message::from_bits(0x9234_5678), Message::Credit(0x5678));
+    }
+
+    #[test]
+    fn a_mapping_is_found_by_its_offsets() {
+        let mapping = Mapping {
+            offset: 1000,
+            place: hello().buffer,
+        };
+        let entry = mapping.to_entry(cfg!(target_endian = "big"));
+        assert_eq!(Mapping::from_entry(entry), mapping);
+        assert_eq!(mapping.to_entry(true)[..8], [0, 0, 0, 0, 0, 0, 0x03, 0xe8]);
+        assert_eq!(mapping.at(999), None);
+        assert_eq!(mapping.at(1000), Some(hello().buffer));
+        let last = mapping.at(1000 + 65535).unwrap();
+        assert_eq!(
+            (last.address, last.length),
+            (0x2122_2324_2526_2728 + 65535, 1)
+        );
+        assert_eq!(mapping.at(1000 + 65536), None);
+        assert_eq!(Mapping::default().at(0), None, "an empty entry");
+        let absurd = Mapping {
+            offset: u64::MAX - 1,
+            place: hello().buffer,
+        };
+        assert_eq!(absurd.at(u64::MAX).unwrap().length, 65535);
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub fn pair() -> io::Result<(RdmaStream, RdmaStream)> {
 }
 
 /// Bytes that tell where they belong.
-fn pattern(from: usize, length: usize) -> Vec<u8> {
+pub fn pattern(from: usize, length: usize) -> Vec<u8> {
     let byte = |at: usize| {
         (at as u64)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -59,7 +59,7 @@ fn pattern(from: usize, length: usize) -> Vec<u8> {
 }
 
 /// Writes a pattern and reads it at the other end.
-fn carry(from: &RdmaStream, to: &RdmaStream, length: usize, piece: usize) -> io::Result<()> {
+pub fn carry(from: &RdmaStream, to: &RdmaStream, length: usize, piece: usize) -> io::Result<()> {
     thread::scope(|scope| {
         let writer = scope.spawn(move || {
             let mut from = from;

@@ -3,9 +3,11 @@
 use std::error::Error;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::{RdmaStream, StreamSettings};
 
 use super::basics::{listen, pair};
@@ -21,6 +23,9 @@ pub fn tests() -> Vec<Test> {
         a_refused_connection_is_told_without_waiting,
         shutting_down_wakes_a_reader,
         readers_and_writers_both_wake,
+        shutting_down_wakes_who_polls,
+        two_that_poll_both_wake,
+        a_refused_connection_wakes_who_polls,
     ]
 }
 
@@ -55,13 +60,15 @@ fn a_half_that_is_shut_down_leaves_the_other() -> TestResult {
 }
 
 fn what_was_written_before_a_close_arrives() -> TestResult {
+    // What the peer has room for without a call of it.
+    const LENGTH: usize = 60_000;
     for round in 0..20 {
         let (mut active, mut passive) = pair()?;
-        active.write_all(&vec![7; 100_000])?;
+        active.write_all(&vec![7; LENGTH])?;
         drop(active);
         let mut all = Vec::new();
         passive.read_to_end(&mut all)?;
-        assert_eq!(all.len(), 100_000, "round {round}");
+        assert_eq!(all.len(), LENGTH, "round {round}");
     }
     Ok(Outcome::Pass)
 }
@@ -125,5 +132,106 @@ fn readers_and_writers_both_wake() -> TestResult {
         assert!(start.elapsed() < Duration::from_secs(5));
         Ok::<_, Box<dyn Error>>(())
     })?;
+    Ok(Outcome::Pass)
+}
+
+/// Waits for the descriptor; how long that took.
+fn poll_for(stream: &RdmaStream, patience: u16) -> io::Result<Duration> {
+    let start = Instant::now();
+    let mut fds = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut fds, PollTimeout::from(patience))? {
+        0 => Err(ErrorKind::TimedOut.into()),
+        _ => Ok(start.elapsed()),
+    }
+}
+
+fn shutting_down_wakes_who_polls() -> TestResult {
+    let (active, _passive) = pair()?;
+    active.set_nonblocking(true)?;
+    thread::scope(|scope| {
+        let poller = scope.spawn(|| {
+            loop {
+                match (&active).read(&mut [0]) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        poll_for(&active, 5000)?;
+                    }
+                    other => return other,
+                }
+            }
+        });
+        thread::sleep(Duration::from_millis(200));
+        let start = Instant::now();
+        active.shutdown(Shutdown::Both)?;
+        assert_eq!(poller.join().expect("no panic")?, 0);
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        io::Result::Ok(())
+    })?;
+    Ok(Outcome::Pass)
+}
+
+/// One waits for data and the other for room; both become true at about the same time.
+fn two_that_poll_both_wake() -> TestResult {
+    let (active, passive) = pair()?;
+    active.set_nonblocking(true)?;
+    for round in 0..10 {
+        let result = thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                loop {
+                    match (&active).read(&mut [0; 10]) {
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                            poll_for(&active, 10_000)?;
+                        }
+                        other => return other,
+                    }
+                }
+            });
+            let writer = scope.spawn(|| {
+                let mut written = 0;
+                while written < 500_000 {
+                    match (&active).write(&[1; 50_000]) {
+                        Ok(length) => written += length,
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                            poll_for(&active, 10_000)?;
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(written)
+            });
+            thread::sleep(Duration::from_millis(100));
+            (&passive).write_all(b"x")?;
+            let mut read = 0;
+            let mut bytes = vec![0; 50_000];
+            while read < 500_000 {
+                read += (&passive).read(&mut bytes)?;
+            }
+            assert_eq!(reader.join().expect("no panic")?, 1);
+            let written = writer.join().expect("no panic")?;
+            (&passive).read_exact(&mut vec![0; written - read])?;
+            io::Result::Ok(())
+        });
+        result.map_err(|error| format!("round {round}: {error}"))?;
+    }
+    Ok(Outcome::Pass)
+}
+
+fn a_refused_connection_wakes_who_polls() -> TestResult {
+    let (listener, address) = listen(&StreamSettings::new())?;
+    drop(listener);
+    let stream = RdmaStream::connect_nonblocking(&address, &StreamSettings::new())?;
+    let start = Instant::now();
+    loop {
+        let ready = stream.ready()?;
+        if ready.has_failed {
+            assert!(ready.readable && ready.writable);
+            break;
+        }
+        assert!(!ready.writable, "it cannot be written to");
+        poll_for(&stream, 5000)?;
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+    let error = stream.take_error()?.expect("an error");
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
     Ok(Outcome::Pass)
 }

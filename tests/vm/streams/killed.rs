@@ -1,0 +1,226 @@
+//! Peers that are killed: every call that waits ends soon, and says that the connection was reset.
+
+use std::error::Error;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rdmacm::{RdmaStream, StreamSettings};
+
+use super::basics::listen;
+use crate::harness::{Outcome, Test, TestResult, tests};
+
+/// The tests of this module.
+pub fn tests() -> Vec<Test> {
+    tests![
+        while_idle,
+        while_it_receives,
+        while_it_sends,
+        in_ping_pong,
+        while_both_read,
+        while_polled,
+        a_frozen_peer_does_not_keep_a_close,
+    ]
+}
+
+/// How soon a call has to end.
+const SOON: Duration = Duration::from_secs(1);
+
+/// What the peer does until it is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Nothing.
+    Idle,
+    /// Waits for data that does not come.
+    Read,
+    /// Reads all that comes.
+    Drain,
+    /// Writes for ever.
+    Flood,
+    /// Answers each message of 64 bytes.
+    Answer,
+}
+
+const ROLES: [Role; 5] = [
+    Role::Idle,
+    Role::Read,
+    Role::Drain,
+    Role::Flood,
+    Role::Answer,
+];
+
+/// The program of a peer: `vm stream-peer ROLE ADDRESS`.
+pub fn run(args: &[String]) -> ExitCode {
+    let [role, address] = args else {
+        eprintln!("usage: vm stream-peer ROLE ADDRESS");
+        return ExitCode::FAILURE;
+    };
+    let role = ROLES
+        .into_iter()
+        .find(|known| format!("{known:?}") == *role);
+    let played = role
+        .ok_or_else(|| io::Error::other("no such role"))
+        .and_then(|role| play(role, address));
+    match played {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("vm stream-peer: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn play(role: Role, address: &str) -> io::Result<()> {
+    let mut stream = RdmaStream::connect(address)?;
+    println!("connected");
+    let mut bytes = vec![0; 1 << 16];
+    match role {
+        Role::Idle => loop {
+            thread::sleep(Duration::from_secs(100));
+        },
+        Role::Read | Role::Drain => while stream.read(&mut bytes)? > 0 {},
+        Role::Flood => loop {
+            stream.write_all(&bytes)?;
+        },
+        Role::Answer => loop {
+            stream.read_exact(&mut bytes[..64])?;
+            stream.write_all(&bytes[..64])?;
+        },
+    }
+    Ok(())
+}
+
+/// A peer in a process of its own, killed when it is dropped.
+pub struct Peer(Child);
+
+impl Peer {
+    pub fn kill(&mut self) -> io::Result<Instant> {
+        let now = Instant::now();
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok(now)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn connected_with(role: Role) -> Result<(Peer, RdmaStream), Box<dyn Error>> {
+    let (listener, address) = listen(&StreamSettings::new())?;
+    let child = Command::new("/proc/self/exe")
+        .args(["stream-peer", &format!("{role:?}"), &address.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut peer = Peer(child);
+    let (stream, _) = listener.accept_timeout(Duration::from_secs(20))?;
+    let output = peer.0.stdout.take().expect("piped");
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    assert_eq!(line.trim(), "connected");
+    Ok((peer, stream))
+}
+
+/// Does something over and over while the peer is killed, and looks how that ends.
+fn kill_during(
+    role: Role,
+    mut act: impl FnMut(&RdmaStream) -> io::Result<()> + Send,
+) -> TestResult {
+    let (mut peer, stream) = connected_with(role)?;
+    let (killed, ended, error) = thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            loop {
+                if let Err(error) = act(&stream) {
+                    return (Instant::now(), error);
+                }
+            }
+        });
+        thread::sleep(Duration::from_millis(300));
+        assert!(!worker.is_finished(), "it ended before the peer was killed");
+        let killed = peer.kill()?;
+        let (ended, error) = worker.join().expect("no panic");
+        Ok::<_, io::Error>((killed, ended, error))
+    })?;
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+    let took = ended.saturating_duration_since(killed);
+    assert!(took < SOON, "{took:?}");
+    for error in [
+        (&stream).read(&mut vec![0; 1 << 20]).err(),
+        (&stream).write(b"late").err(),
+    ] {
+        // What came before the end may still be read.
+        if let Some(error) = error {
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+        }
+    }
+    Ok(Outcome::Pass)
+}
+
+/// A read that finds the end must not take it for a good one.
+fn some(read: io::Result<usize>) -> io::Result<()> {
+    match read? {
+        0 => Err(io::Error::other("a clean end")),
+        _ => Ok(()),
+    }
+}
+
+fn while_idle() -> TestResult {
+    kill_during(Role::Idle, |mut stream| some(stream.read(&mut [0])))
+}
+
+fn while_it_receives() -> TestResult {
+    let bytes = vec![1; 100_000];
+    kill_during(Role::Drain, |mut stream| stream.write_all(&bytes))
+}
+
+fn while_it_sends() -> TestResult {
+    let mut bytes = vec![0; 100_000];
+    kill_during(Role::Flood, |mut stream| some(stream.read(&mut bytes)))
+}
+
+fn in_ping_pong() -> TestResult {
+    kill_during(Role::Answer, |mut stream| {
+        stream.write_all(&[3; 64])?;
+        some(stream.read(&mut [0; 64]))
+    })
+}
+
+fn while_both_read() -> TestResult {
+    kill_during(Role::Read, |mut stream| some(stream.read(&mut [0])))
+}
+
+fn while_polled() -> TestResult {
+    kill_during(Role::Idle, |mut stream| {
+        stream.set_nonblocking(true)?;
+        match stream.read(&mut [0]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let mut fds = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
+                poll(&mut fds, PollTimeout::NONE)?;
+                Ok(())
+            }
+            other => some(other),
+        }
+    })
+}
+
+/// A peer that is stopped is no peer that is gone: what is written waits for it, but a close does not
+/// for ever.
+fn a_frozen_peer_does_not_keep_a_close() -> TestResult {
+    let (mut peer, stream) = connected_with(Role::Drain)?;
+    let pid = nix::unistd::Pid::from_raw(peer.0.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP)?;
+    (&stream).write_all(&vec![1; 64 << 10])?;
+    stream.set_linger(Duration::from_millis(500))?;
+    let start = Instant::now();
+    drop(stream);
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    peer.kill()?;
+    Ok(Outcome::Pass)
+}
