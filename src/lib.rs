@@ -21,6 +21,11 @@
 //! Items carry the names of their C counterparts: search for `rdma_connect`. [`c_names`] is the
 //! whole table.
 //!
+//! # Async
+//!
+//! With the feature `tokio`, off by default, the module `rdmacm::tokio` has streams, event channels and
+//! completion queues that tasks wait for.
+//!
 //! # What holds everywhere
 //!
 //! * Handles may be dropped in any order. A queue pair is destroyed before its id, memory is

@@ -48,6 +48,12 @@ impl Readiness {
         Ok(self.0.add(fd, EpollEvent::new(flags, number.into()))?)
     }
 
+    /// The descriptor, for who watches it and does not ask what is readable.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.0.0
+    }
+
     /// Another descriptor of the same readiness, for who watches each only once.
     #[cfg(feature = "tokio")]
     pub(crate) fn duplicate(&self) -> io::Result<OwnedFd> {

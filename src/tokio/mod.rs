@@ -2,6 +2,7 @@
 //!
 //! * [`RdmaStream`] and [`RdmaListener`] are byte streams, as tokio's `TcpStream` and `TcpListener`
 //!   are: what reads and writes those, such as an HTTP library, works over RDMA.
+//! * [`Connector`], [`Listener`] and [`Connection`] exchange messages.
 //! * [`EventChannel`], [`CompletionChannel`] and [`Cq`] wait for what their namesakes of the crate
 //!   wait for.
 //!
@@ -38,12 +39,18 @@
 //!
 //! Waiting panics in a runtime whose I/O is disabled. Outside of any runtime it is an error.
 
+mod completions;
+mod endpoint;
+mod event_channel;
 mod linger;
 mod listener;
 mod split;
 mod stream;
 mod watch;
 
+pub use completions::{CompletionChannel, Cq};
+pub use endpoint::{Connection, Connector, Listener};
+pub use event_channel::EventChannel;
 pub use listener::RdmaListener;
 pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use stream::RdmaStream;

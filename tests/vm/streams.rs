@@ -1,11 +1,10 @@
 //! Byte streams.
 
-mod basics;
+pub mod basics;
 mod crowds;
 mod ends;
 pub mod killed;
 mod mapped;
-mod tokio;
 
 use crate::harness::Test;
 
@@ -17,7 +16,6 @@ pub fn tests() -> Vec<Test> {
         killed::tests(),
         mapped::tests(),
         crowds::tests(),
-        tokio::tests(),
     ]
     .into_iter()
     .flatten()

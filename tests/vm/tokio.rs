@@ -1,8 +1,11 @@
-//! Streams between tasks of a runtime.
+//! Streams, connections and all that waits, in tasks of a runtime.
 
 mod cancelled;
+mod endpoint;
 mod ends;
+mod examples;
 mod many;
+mod waits;
 mod waking;
 
 use std::error::Error;
@@ -16,9 +19,9 @@ use ::tokio::try_join;
 use rdmacm::StreamSettings;
 use rdmacm::tokio::{RdmaListener, RdmaStream};
 
-use super::basics::{listen, pattern};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
+use crate::streams::basics::{listen, pattern};
 
 /// The tests of this folder.
 pub fn tests() -> Vec<Test> {
@@ -35,6 +38,9 @@ pub fn tests() -> Vec<Test> {
         cancelled::tests(),
         ends::tests(),
         many::tests(),
+        waits::tests(),
+        endpoint::tests(),
+        examples::tests(),
     ]
     .into_iter()
     .flatten()
@@ -109,11 +115,20 @@ async fn hear_echo(stream: RdmaStream, length: usize, piece: usize) -> io::Resul
 fn echoes_of_many_sizes() -> TestResult {
     runtime()?.block_on(async {
         let (listener, address) = bind(&StreamSettings::new()).await?;
-        let sizes = [0, 1, 63, 64, 65, 1000, 65_535, 65_536, 131_073, 1 << 20];
-        for (length, piece) in sizes
-            .into_iter()
-            .zip([7, 1, 9, 64, 65, 10, 70_000].into_iter().cycle())
-        {
+        // How many bytes, and how many of them at a time.
+        let sizes = [
+            (0, 1),
+            (1, 1),
+            (63, 9),
+            (64, 64),
+            (65, 65),
+            (1000, 10),
+            (65_535, 1000),
+            (65_536, 70_000),
+            (131_073, 4096),
+            (1 << 20, 50_000),
+        ];
+        for (length, piece) in sizes {
             let connect = RdmaStream::connect(address);
             let (active, (passive, peer)) = try_join!(connect, listener.accept())?;
             assert_eq!(peer.ip(), environment::addr());
@@ -150,7 +165,7 @@ fn a_thread_and_a_task_talk() -> TestResult {
 }
 
 fn a_stream_goes_from_threads_to_tasks_and_back() -> TestResult {
-    let (active, mut passive) = super::basics::pair()?;
+    let (active, mut passive) = crate::streams::basics::pair()?;
     let active = runtime()?.block_on(async {
         let mut active = RdmaStream::from_std(active);
         passive.write_all(b"one")?;

@@ -40,7 +40,7 @@ fn two_hundred_streams_in_one_thread() -> TestResult {
         // All are open before the first is used.
         let clients: Vec<_> = (0..)
             .zip(clients)
-            .map(|(number, active)| spawn(hear_echo(active, 50_000 + number, 1 + 97 * number)))
+            .map(|(number, active)| spawn(hear_echo(active, 20_000 + number, 500 + 97 * number)))
             .collect();
         for task in clients.into_iter().chain(servers) {
             task.await??;
