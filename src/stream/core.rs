@@ -10,6 +10,8 @@ use super::queues::watched;
 use super::settings::StreamSettings;
 use super::turn::{Guard, Turn};
 use crate::error::{Error, ErrorKind, Result};
+#[cfg(feature = "tokio")]
+use crate::sys::Alarm;
 use crate::sys::{Deadline, Readable, Readiness};
 
 /// A stream, behind its handles.
@@ -29,6 +31,9 @@ pub(super) struct Shared {
     pub(super) options: Options,
     /// Calls that were told to come again, since there was nothing to do.
     blocked: Blocked,
+    /// When tasks that wait look whether the peer's device still answers.
+    #[cfg(feature = "tokio")]
+    pub(super) keepalive: Option<Alarm>,
 }
 
 #[derive(Debug)]
@@ -109,6 +114,8 @@ impl Core {
             peer: Some(peer),
             options: Options::of(settings),
             blocked: Blocked::default(),
+            #[cfg(feature = "tokio")]
+            keepalive: None,
         };
         let turn = Turn::new(readiness, shared)?;
         Ok(Self { turn })
@@ -127,6 +134,8 @@ impl Core {
             error: None,
             options: Options::of(settings),
             blocked: Blocked::default(),
+            #[cfg(feature = "tokio")]
+            keepalive: None,
         };
         let turn = Turn::new(readiness, shared)?;
         Ok(Self { turn })
@@ -473,7 +482,7 @@ impl Shared {
     }
 
     /// Looks whether the peer's device still answers, where that is wanted.
-    fn keep_alive(&mut self) {
+    pub(super) fn keep_alive(&mut self) {
         if let Phase::Open(link) = &mut self.phase
             && self.options.keepalive.is_some()
         {

@@ -22,6 +22,9 @@ use crate::error::{Error, Result};
 use crate::executor::{Waiter, Watch};
 use crate::sys::{Alarm, Deadline, Readiness};
 
+/// The shortest time without news after which the peer is looked after.
+const LEAST_IDLE: Duration = Duration::from_millis(10);
+
 impl Core {
     /// Reads as much as is there, as soon as something is.
     pub(crate) fn poll_read<W: Watch>(
@@ -109,6 +112,7 @@ impl Core {
             if let Some(done) = self.attempt_now(&mut guard, &mut attempt)? {
                 return Poll::Ready(Ok(done));
             }
+            self.look_after_peer(&mut guard)?;
             Turn::register(&mut guard, waiter.number(), cx.waker());
             drop(guard);
             ready!(waiter.poll_sign(cx, || self.readiness().duplicate()))?;
@@ -141,6 +145,22 @@ impl Core {
             return attempt(&mut guard.content);
         }
         Ok(None)
+    }
+
+    /// Sees to it that a connection that should be looked after is, now and then while tasks wait.
+    fn look_after_peer(&self, guard: &mut Guard<'_, Shared>) -> Result<()> {
+        let shared = &mut guard.content;
+        let Some(idle) = shared.options.keepalive else {
+            return Ok(());
+        };
+        if shared.keepalive.as_ref().is_none_or(Alarm::is_over) {
+            if shared.keepalive.is_some() {
+                shared.keep_alive();
+            }
+            // Without end in less time than a task takes, it would do nothing else.
+            shared.keepalive = Some(self.alarm(idle.max(LEAST_IDLE))?);
+        }
+        Ok(())
     }
 
     /// Takes all signs. The queue gives one for each time that it is armed, so that one is all.

@@ -142,3 +142,73 @@ impl<T> Turn<T> {
         guard.wakers.retain(|(known, _)| *known != number);
     }
 }
+
+#[cfg(all(test, feature = "tokio"))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl std::task::Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Count {
+        fn now(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn tasks_are_woken_once_for_each_time_that_they_register() {
+        let turn = Turn::new(Readiness::new().unwrap(), ()).unwrap();
+        let mut guard = turn.lock();
+        let (one, other) = (Arc::<Count>::default(), Arc::<Count>::default());
+        let wakers = [
+            Waker::from(Arc::clone(&one)),
+            Waker::from(Arc::clone(&other)),
+        ];
+        Turn::register(&mut guard, 1, &wakers[0]);
+        Turn::register(&mut guard, 2, &wakers[1]);
+        Turn::register(&mut guard, 2, &wakers[1]);
+        turn.rouse(&mut guard);
+        assert_eq!((one.now(), other.now()), (1, 1));
+        turn.rouse(&mut guard);
+        assert_eq!((one.now(), other.now()), (1, 1), "nobody waits any more");
+    }
+
+    #[test]
+    fn one_that_looks_for_itself_is_not_woken_and_keeps_nobody_from_it() {
+        let turn = Turn::new(Readiness::new().unwrap(), ()).unwrap();
+        let mut guard = turn.lock();
+        let task = Arc::<Count>::default();
+        let waker = Waker::from(Arc::clone(&task));
+        // One task that waits for both directions.
+        Turn::register(&mut guard, 1, &waker);
+        Turn::register(&mut guard, 2, &waker);
+        Turn::withdraw(&mut guard, 1);
+        turn.rouse(&mut guard);
+        assert_eq!(task.now(), 1, "for the other direction");
+        Turn::register(&mut guard, 1, &waker);
+        Turn::withdraw(&mut guard, 1);
+        turn.rouse(&mut guard);
+        assert_eq!(task.now(), 1);
+    }
+
+    #[test]
+    fn the_last_task_that_registers_is_the_one() {
+        let turn = Turn::new(Readiness::new().unwrap(), ()).unwrap();
+        let mut guard = turn.lock();
+        let (one, other) = (Arc::<Count>::default(), Arc::<Count>::default());
+        Turn::register(&mut guard, 1, &Waker::from(Arc::clone(&one)));
+        Turn::register(&mut guard, 1, &Waker::from(Arc::clone(&other)));
+        turn.rouse_all(&mut guard);
+        assert_eq!((one.now(), other.now()), (0, 1));
+    }
+}

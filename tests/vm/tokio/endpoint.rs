@@ -60,7 +60,7 @@ fn messages_and_answers_of_any_size() -> TestResult {
                 connection.post_recv(0, inbox.slice(..)?)?;
                 connection.send(&bytes[..length]).await?;
             }
-            rdmacm::Result::Ok(connection)
+            Ok::<_, rdmacm::Error>(connection)
         });
         let settings = Settings::new().private_data(b"v1")?;
         let connector = Connector::from(rdmacm::Connector::new().settings(settings));
@@ -123,7 +123,7 @@ fn receives_that_are_dropped_lose_no_message() -> TestResult {
                     sleep(Duration::from_millis(2)).await;
                 }
             }
-            rdmacm::Result::Ok(active)
+            Ok::<_, rdmacm::Error>(active)
         });
         let mut dropped = 0;
         for number in 0..MESSAGES {

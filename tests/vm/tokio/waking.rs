@@ -12,9 +12,10 @@ use ::tokio::io::{AsyncReadExt, AsyncWriteExt};
 use ::tokio::spawn;
 use ::tokio::task::JoinHandle;
 use ::tokio::time::{sleep, timeout};
+use rdmacm::StreamSettings;
 use rdmacm::tokio::RdmaStream;
 
-use super::{pair, runtime};
+use super::{pair, pair_with, runtime};
 use crate::harness::{Outcome, Test, TestResult, tests};
 
 /// The tests of this module.
@@ -24,6 +25,7 @@ pub fn tests() -> Vec<Test> {
         a_task_that_waits_no_more_takes_no_sign_along,
         a_writer_that_is_blocked_rests,
         a_hot_stream_lets_others_run,
+        an_idle_stream_looks_after_its_peer,
     ]
 }
 
@@ -174,6 +176,24 @@ fn a_writer_that_is_blocked_rests() -> TestResult {
             reads < 200,
             "{reads} polls of a reader with nothing to read"
         );
+        passive.write_all(b"x").await?;
+        assert_eq!(in_time(reader).await?, 1);
+        Ok(Outcome::Pass)
+    })
+}
+
+/// The task is woken for it again and again, and the stream goes on.
+fn an_idle_stream_looks_after_its_peer() -> TestResult {
+    runtime()?.block_on(async {
+        let settings = StreamSettings::new().keepalive(Some(Duration::from_millis(20)));
+        let (mut active, mut passive) = pair_with(&settings).await?;
+        let polls = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&polls);
+        let reader = spawn(counted(polls, async move { active.read(&mut [0]).await }));
+        sleep(Duration::from_millis(500)).await;
+        assert!(!reader.is_finished());
+        let polls = seen.load(Ordering::Relaxed);
+        assert!((5..200).contains(&polls), "{polls} polls");
         passive.write_all(b"x").await?;
         assert_eq!(in_time(reader).await?, 1);
         Ok(Outcome::Pass)
