@@ -304,7 +304,10 @@ impl Core {
         let Phase::Open(link) = &mut guard.content.phase else {
             return Err(not_connected());
         };
-        link.shut_down(read, write);
+        if !link.shut_down(read, write) {
+            // A task that asks again is not to wake itself.
+            return Ok(());
+        }
         self.turn.rouse_all(&mut guard);
         // For event loops.
         let keep = guard.content.has_chance();

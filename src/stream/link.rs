@@ -548,10 +548,11 @@ impl Link {
         Ok(length)
     }
 
-    /// Ends reading, writing or both, and tells the peer.
-    pub(super) fn shut_down(&mut self, read: bool, write: bool) {
-        self.protocol.shut_down(read, write);
+    /// Ends reading, writing or both, and tells the peer. False when that was so already.
+    pub(super) fn shut_down(&mut self, read: bool, write: bool) -> bool {
+        let is_news = self.protocol.shut_down(read, write);
         self.progress();
+        is_news
     }
 
     /// Whether nothing is left to be told, and the peer has all that was written.

@@ -117,8 +117,9 @@ async fn accept_at_last(listener: &RdmaListener) -> io::Result<(RdmaStream, u32)
     loop {
         select! {
             biased;
-            accepted = listener.accept() => return Ok((accepted?.0, dropped)),
+            // Ready when it is asked again: each attempt is asked once.
             () = ::tokio::task::yield_now() => dropped += 1,
+            accepted = listener.accept() => return Ok((accepted?.0, dropped)),
         }
     }
 }
@@ -129,6 +130,8 @@ fn accepts_that_are_dropped_lose_no_peer() -> TestResult {
         let (listener, address) = bind(&StreamSettings::new()).await?;
         let clients = (0..PEERS).map(|number| {
             spawn(async move {
+                // One after the other, so that there is something to wait for in between.
+                sleep(Duration::from_millis(20 * u64::from(number))).await;
                 let mut stream = RdmaStream::connect(address).await?;
                 stream.write_all(&[number]).await?;
                 let mut answer = [0];

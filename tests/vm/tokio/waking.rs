@@ -5,7 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use ::tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,6 +26,7 @@ pub fn tests() -> Vec<Test> {
         a_writer_that_is_blocked_rests,
         a_hot_stream_lets_others_run,
         an_idle_stream_looks_after_its_peer,
+        a_shutdown_that_waits_rests,
     ]
 }
 
@@ -196,6 +197,42 @@ fn an_idle_stream_looks_after_its_peer() -> TestResult {
         assert!((5..200).contains(&polls), "{polls} polls");
         passive.write_all(b"x").await?;
         assert_eq!(in_time(reader).await?, 1);
+        Ok(Outcome::Pass)
+    })
+}
+
+/// Counts how often a task is woken.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// One that asks again before the peer's device has answered for all that was written is not woken by
+/// itself.
+fn a_shutdown_that_waits_rests() -> TestResult {
+    runtime()?.block_on(async {
+        let mut waited = 0;
+        for _ in 0..20 {
+            let (mut active, mut passive) = pair().await?;
+            let wakes = Arc::<Wakes>::default();
+            let waker = Waker::from(Arc::clone(&wakes));
+            let mut context = Context::from_waker(&waker);
+            active.write_all(&vec![1; 100_000]).await?;
+            let mut ended = Box::pin(active.shutdown());
+            for _ in 0..3 {
+                waited += usize::from(ended.as_mut().poll(&mut context).is_pending());
+            }
+            // The runtime's reactor has not run meanwhile.
+            assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+            timeout(PATIENCE, ended).await??;
+            drain(&mut passive, 100_000).await?;
+            assert_eq!(passive.read(&mut [0]).await?, 0);
+        }
+        assert!(waited > 1, "there was nothing to wait for");
         Ok(Outcome::Pass)
     })
 }
