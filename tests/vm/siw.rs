@@ -40,10 +40,9 @@ pub fn choose(others: Vec<Test>) -> Vec<Test> {
     shared.chain(tests()).collect()
 }
 
-const SHARED: [&str; 72] = [
+const SHARED: [&str; 71] = [
     "self_test::",
     "streams::",
-    "tokio::",
     "device_test::",
     "table::",
     "traffic::messages::sends_of_any_size",
