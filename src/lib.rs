@@ -21,6 +21,11 @@
 //! Items carry the names of their C counterparts: search for `rdma_connect`. [`c_names`] is the
 //! whole table.
 //!
+//! # Async
+//!
+//! With the feature `tokio`, off by default, the module `rdmacm::tokio` has streams, endpoints, event
+//! channels and completion queues that tasks wait for.
+//!
 //! # What holds everywhere
 //!
 //! * Handles may be dropped in any order. A queue pair is destroyed before its id, memory is
@@ -42,6 +47,8 @@ mod cm;
 mod device;
 mod endpoint;
 mod error;
+#[cfg(feature = "tokio")]
+mod executor;
 #[allow(unsafe_code)]
 mod fastpath;
 mod qp_table;
@@ -49,6 +56,8 @@ mod slot_table;
 mod stream;
 #[allow(unsafe_code)]
 mod sys;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 mod verbs;
 
 pub use cm::{

@@ -90,6 +90,12 @@ impl EventChannel {
         self.0.wake.raise();
     }
 
+    /// What is readable when a wait is to look again.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn wake(&self) -> &Wake {
+        &self.0.wake
+    }
+
     fn check_open(&self, operation: &'static str) -> Result<()> {
         if self.0.closed.load(Ordering::Acquire) {
             let text = "the event channel was closed";

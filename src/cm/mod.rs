@@ -25,6 +25,8 @@ mod multicast;
 mod option;
 mod path_record;
 mod peer_data;
+#[cfg(feature = "tokio")]
+mod polled;
 mod port_space;
 mod private_data;
 mod qp;

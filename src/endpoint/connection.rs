@@ -27,14 +27,14 @@ pub struct Connection {
     id: CmId,
     channel: EventChannel,
     pd: Pd,
-    cq: Cq,
+    pub(super) cq: Cq,
     send: SendHalf,
-    recv: RecvHalf,
+    pub(super) recv: RecvHalf,
     capabilities: QpCapabilities,
     /// Where [`Connection::send`] copies what does not fit inline.
     scratch: Option<Buffer>,
-    /// Messages that [`Connection::send`] gave up waiting for, by the number of their request. The
-    /// device may still read them.
+    /// Messages that the device may still read, by the number of their request: the one that
+    /// [`Connection::send`] waits for, and those that it gave up waiting for.
     under_way: Vec<(u64, Buffer)>,
     private_data: Vec<u8>,
     /// Number of the request that a waiting call posted last.
@@ -42,8 +42,8 @@ pub struct Connection {
     /// Completions that came while a call waited for another one.
     set_aside: SetAside,
     timeout: Option<Duration>,
-    spin: Duration,
-    ended: Option<Error>,
+    pub(super) spin: Duration,
+    pub(super) ended: Option<Error>,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ const WAITED_FOR: u64 = 1 << 62;
 
 /// What a call waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+pub(super) enum Wanted {
     Receive,
     /// A request of the program's.
     Request,
@@ -199,9 +199,15 @@ impl Connection {
     /// The end of the connection, the timeout, a peer that has no receive for it in all its
     /// retries.
     pub fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.begin_send(message)?;
+        self.wait_for_own("send")
+    }
+
+    /// Posts a message. What does not fit inline is kept until the device has read it, whoever waits
+    /// for that.
+    pub(super) fn begin_send(&mut self, message: &[u8]) -> Result<()> {
         if message.len() <= self.capabilities.max_inline_data as usize {
-            self.submit(|batch, wr_id| batch.send(wr_id).signaled().inline(message))?;
-            return self.wait_for_own("send");
+            return self.submit(|batch, wr_id| batch.send(wr_id).signaled().inline(message));
         }
         let mut buffer = match self.scratch.take() {
             Some(buffer) if buffer.len() >= message.len() => buffer,
@@ -209,16 +215,9 @@ impl Connection {
         };
         buffer.write(0, message)?;
         let segment = buffer.slice(..message.len())?;
-        let sent = self
-            .submit(|batch, wr_id| batch.send(wr_id).signaled().from(&[segment]))
-            .and_then(|()| self.wait_for_own("send"));
-        match &sent {
-            Ok(()) => self.scratch = Some(buffer),
-            // The request is over.
-            Err(error) if error.kind() == ErrorKind::WorkFailed => {}
-            Err(_) => self.under_way.push((self.own_number(), buffer)),
-        }
-        sent
+        let posted = self.submit(|batch, wr_id| batch.send(wr_id).signaled().from(&[segment]));
+        self.under_way.push((self.own_number(), buffer));
+        posted
     }
 
     /// Sends a message out of registered memory and waits until the peer has it.
@@ -278,7 +277,7 @@ impl Connection {
         self.id.destroy()
     }
 
-    fn submit(
+    pub(super) fn submit(
         &mut self,
         build: impl FnOnce(&mut Batch<'_>, u64) -> Result<(), PostError>,
     ) -> Result<()> {
@@ -312,7 +311,7 @@ impl Connection {
     }
 
     /// Number of the request that a waiting call posted last, as the completion has it.
-    fn own_number(&self) -> u64 {
+    pub(super) fn own_number(&self) -> u64 {
         self.waited_for | WAITED_FOR
     }
 
@@ -333,7 +332,7 @@ impl Connection {
     }
 
     /// The completion that is wanted, if it is there. If not, the queue is armed when this returns.
-    fn find(&mut self, wanted: Wanted) -> Result<Option<Completion>> {
+    pub(super) fn find(&mut self, wanted: Wanted) -> Result<Option<Completion>> {
         let before = match wanted {
             Wanted::Receive => self.set_aside.recvs.pop_front(),
             Wanted::Request => self.set_aside.sends.pop_front(),
@@ -381,6 +380,7 @@ impl Connection {
             };
             completion.set_wr_id(number & !RECEIVE);
             self.note_failure(&completion);
+            self.take_back(number);
             if kind == wanted {
                 return Some(completion);
             }
@@ -388,10 +388,18 @@ impl Connection {
                 Wanted::Receive => self.set_aside.recvs.push_back(completion),
                 Wanted::Request => self.set_aside.sends.push_back(completion),
                 // Of a waiting call that ran out of time.
-                Wanted::Own(number) => self.under_way.retain(|(own, _)| *own != number),
+                Wanted::Own(_) => {}
             }
         }
         None
+    }
+
+    /// The device reads a message no more.
+    fn take_back(&mut self, number: u64) {
+        let mut under_way = self.under_way.iter();
+        if let Some(at) = under_way.position(|(own, _)| *own == number) {
+            self.scratch = Some(self.under_way.swap_remove(at).1);
+        }
     }
 
     /// A failed request ends the connection: its queue pair does no more. The first one has the
@@ -462,7 +470,7 @@ impl Connection {
         }
     }
 
-    fn take_events(&mut self) -> Result<()> {
+    pub(super) fn take_events(&mut self) -> Result<()> {
         while let Some(event) = self.channel.try_next_event()? {
             match event {
                 Event::Disconnected(_) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::prepared::{Prepared, Side};
 use super::{Connection, Settings};
-use crate::cm::{Event, EventChannel, PortSpace};
+use crate::cm::{CmId, Event, EventChannel, PortSpace};
 use crate::error::{Error, Result};
 use crate::sys::Deadline;
 
@@ -82,21 +82,43 @@ impl Connector {
         try_each("connect", peer, |peer| attempt(peer, deadline))
     }
 
+    /// How long making a connection may take.
+    #[cfg(feature = "tokio")]
+    pub(super) fn patience(&self) -> Duration {
+        self.settings.connect_timeout
+    }
+
     fn prepare_one(&self, peer: SocketAddr, deadline: Deadline) -> Result<Prepared> {
-        let channel = EventChannel::open()?;
-        let id = channel.create_id(PortSpace::Tcp)?;
-        id.resolve_addr(self.source.map(Into::into), peer, left(deadline))?;
+        let (channel, id) = self.ask(peer, deadline)?;
         let wanted = |event: &Event| matches!(event, Event::AddressResolved(_));
         channel.expect_by("resolve_addr", deadline, wanted)?;
         id.resolve_route(left(deadline))?;
         let wanted = |event: &Event| matches!(event, Event::RouteResolved(_));
         channel.expect_by("resolve_route", deadline, wanted)?;
+        self.prepared(channel, id, deadline)
+    }
+
+    /// Makes an id whose address is being resolved.
+    pub(super) fn ask(&self, peer: SocketAddr, deadline: Deadline) -> Result<(EventChannel, CmId)> {
+        let channel = EventChannel::open()?;
+        let id = channel.create_id(PortSpace::Tcp)?;
+        id.resolve_addr(self.source.map(Into::into), peer, left(deadline))?;
+        Ok((channel, id))
+    }
+
+    /// What a connection needs, on an id whose route is resolved.
+    pub(super) fn prepared(
+        &self,
+        channel: EventChannel,
+        id: CmId,
+        deadline: Deadline,
+    ) -> Result<Prepared> {
         Prepared::new(channel, id, &self.settings, Side::Active, deadline)
     }
 }
 
 /// What is left of the time, for the kernel, which wants at least a millisecond.
-fn left(deadline: Deadline) -> Duration {
+pub(super) fn left(deadline: Deadline) -> Duration {
     deadline
         .remaining()
         .unwrap_or(Duration::MAX)

@@ -109,29 +109,39 @@ impl Listener {
                 .channel
                 .next_event(deadline.remaining())
                 .map_err(|error| self.explain(deadline.as_a_whole("accept", error)))?;
-            match event {
-                Event::ConnectRequest(request) => {
-                    return Ok(Incoming {
-                        request,
-                        settings: self.settings.clone(),
-                    });
-                }
-                Event::DeviceRemoval(_) => {
-                    // For all that wait: there is one event.
-                    self.channel.close();
-                    return Err(event.into_error("accept"));
-                }
-                Event::RequestLost(_) => return Err(event.into_error("accept")),
-                // Of requests that were dropped between their arrival and their answer.
-                _ => {}
+            if let Some(incoming) = self.take(event)? {
+                return Ok(incoming);
             }
         }
     }
 }
 
 impl Listener {
+    /// The peer that an event is about, if it is about a new one.
+    pub(super) fn take(&self, event: Event) -> Result<Option<Incoming>> {
+        match event {
+            Event::ConnectRequest(request) => Ok(Some(Incoming {
+                request,
+                settings: self.settings.clone(),
+            })),
+            Event::DeviceRemoval(_) => {
+                // For all that wait: there is one event.
+                self.channel.close();
+                Err(event.into_error("accept"))
+            }
+            Event::RequestLost(_) => Err(event.into_error("accept")),
+            // Of requests that were dropped between their arrival and their answer.
+            _ => Ok(None),
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn channel(&self) -> &EventChannel {
+        &self.channel
+    }
+
     /// A channel that is closed because the device went.
-    fn explain(&self, error: Error) -> Error {
+    pub(super) fn explain(&self, error: Error) -> Error {
         match error.kind() {
             ErrorKind::Closed if self.id.is_removed() => error
                 .of_kind(ErrorKind::DeviceRemoved)

@@ -10,6 +10,8 @@ mod connector;
 mod ending;
 mod lateness;
 mod listener;
+#[cfg(feature = "tokio")]
+mod polled;
 mod prepared;
 mod settings;
 mod sync_addrinfo;
@@ -22,6 +24,8 @@ mod tests;
 pub use connection::Connection;
 pub use connector::Connector;
 pub use listener::{Incoming, Listener};
+#[cfg(feature = "tokio")]
+pub(crate) use polled::Awaited;
 pub use prepared::Prepared;
 pub use settings::Settings;
 pub use sync_id::SyncId;

@@ -96,27 +96,39 @@ impl Prepared {
     /// # Errors
     ///
     /// Rejection, no answer in time, and what [`CmId::connect`] and [`CmId::accept`] refuse.
-    pub fn establish(mut self) -> Result<Connection> {
-        let id = self.connection.id();
-        let operation = match self.side {
-            Side::Active => {
-                id.connect(&self.settings.param)?;
-                "connect"
-            }
-            Side::Passive => {
-                id.accept(&self.settings.param)?;
-                "accept"
-            }
-        };
+    pub fn establish(self) -> Result<Connection> {
+        let operation = self.begin()?;
         let wanted = |event: &Event| matches!(event, Event::Established(_));
-        let event = self
-            .connection
-            .channel()
-            .expect_by(operation, self.deadline, wanted)?;
+        let channel = self.connection.channel();
+        let event = channel.expect_by(operation, self.deadline, wanted)?;
+        Ok(self.finish(&event))
+    }
+
+    /// Begins the handshake, and says what it is called.
+    pub(super) fn begin(&self) -> Result<&'static str> {
+        let id = self.connection.id();
+        match self.side {
+            Side::Active => id.connect(&self.settings.param).map(|()| "connect"),
+            Side::Passive => id.accept(&self.settings.param).map(|()| "accept"),
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn channel(&self) -> &EventChannel {
+        self.connection.channel()
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn deadline(&self) -> Deadline {
+        self.deadline
+    }
+
+    /// The connection, after the event that ends the handshake.
+    pub(super) fn finish(mut self, event: &Event) -> Connection {
         if let (Side::Active, Some(answer)) = (self.side, event.content()) {
             self.connection
                 .set_private_data(&answer.connection().private_data);
         }
-        Ok(self.connection)
+        self.connection
     }
 }

@@ -17,7 +17,7 @@ use crate::sys::{Deadline, Readiness};
 
 /// What the handles of a listener share.
 #[derive(Debug)]
-pub(super) struct Backlog {
+pub(crate) struct Backlog {
     turn: Turn<Pending>,
     id: CmId,
 }
@@ -37,7 +37,7 @@ pub(super) struct Pending {
 const HANDSHAKES: u8 = watched::COMPLETION;
 
 impl Backlog {
-    pub(super) fn listen(address: SocketAddr, settings: StreamSettings) -> Result<Self> {
+    pub(crate) fn listen(address: SocketAddr, settings: StreamSettings) -> Result<Self> {
         let os = |error| Error::from_os("listen", &error);
         let channel = EventChannel::open()?;
         let id = channel.create_id(PortSpace::Tcp)?;
@@ -67,7 +67,7 @@ impl Backlog {
         self.turn.lock()
     }
 
-    pub(super) fn local_addr(&self) -> Option<SocketAddr> {
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         self.id.local_addr()
     }
 
@@ -92,29 +92,34 @@ impl Backlog {
         }
     }
 
+    pub(crate) fn readiness(&self) -> &Readiness {
+        self.turn.readiness()
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn turn(&self) -> &Turn<Pending> {
+        &self.turn
+    }
+
     /// The next connection that is made.
-    pub(super) fn next(&self, guard: &mut Guard<'_, Pending>) -> Result<Option<(Link, Readiness)>> {
+    fn next(&self, guard: &mut Guard<'_, Pending>) -> Result<Option<(Link, Readiness)>> {
         guard.content.advance(self.turn.readiness());
-        let next = guard.content.ready.pop_front();
-        let keep = !guard.content.ready.is_empty() || guard.content.ended.is_some();
+        let next = guard.content.take_next();
+        let keep = guard.content.has_next();
         self.turn.keep_readable(guard, keep);
-        match (next, &guard.content.ended) {
-            (Some(accepted), _) => accepted.map(Some),
-            (None, Some(error)) => Err(error.clone()),
-            (None, None) => Ok(None),
-        }
+        next
     }
 }
 
 impl Served for Backlog {
     fn readiness(&self) -> &Readiness {
-        self.turn.readiness()
+        self.readiness()
     }
 
     fn serve(&self) -> bool {
         let mut guard = self.lock();
         guard.content.advance(self.turn.readiness());
-        if !guard.content.ready.is_empty() || guard.content.ended.is_some() {
+        if guard.content.has_next() {
             self.turn.keep_readable(&mut guard, true);
             self.turn.rouse(&mut guard);
         }
@@ -123,8 +128,29 @@ impl Served for Backlog {
 }
 
 impl Pending {
+    /// Takes the next connection that is made, or why there will be none.
+    pub(super) fn take_next(&mut self) -> Result<Option<(Link, Readiness)>> {
+        match (self.ready.pop_front(), &self.ended) {
+            (Some(accepted), _) => accepted.map(Some),
+            (None, Some(error)) => Err(error.clone()),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Whether [`Pending::take_next`] has something to tell.
+    pub(super) fn has_next(&self) -> bool {
+        !self.ready.is_empty() || self.ended.is_some()
+    }
+
+    /// How long the handshake that is to be given up next may still take.
+    #[cfg(feature = "tokio")]
+    pub(super) fn patience(&self) -> Option<Duration> {
+        let deadlines = self.accepting.iter().map(|(one, _)| one.deadline());
+        deadlines.filter_map(|deadline| deadline.remaining()).min()
+    }
+
     /// Goes on with all handshakes as far as events allow.
-    fn advance(&mut self, readiness: &Readiness) {
+    pub(super) fn advance(&mut self, readiness: &Readiness) {
         while self.ended.is_none() {
             match self.channel.try_next_event() {
                 Ok(Some(Event::ConnectRequest(request))) => self.begin(request, readiness),

@@ -10,11 +10,13 @@ use super::queues::watched;
 use super::settings::StreamSettings;
 use super::turn::{Guard, Turn};
 use crate::error::{Error, ErrorKind, Result};
+#[cfg(feature = "tokio")]
+use crate::sys::Alarm;
 use crate::sys::{Deadline, Readable, Readiness};
 
 /// A stream, behind its handles.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(crate) struct Core {
     turn: Turn<Shared>,
 }
 
@@ -31,6 +33,9 @@ pub(super) struct Shared {
     blocked: Blocked,
     /// How often polling before a sleep has not helped, since it last did.
     spins_in_vain: u32,
+    /// When tasks that wait look whether the peer's device still answers.
+    #[cfg(feature = "tokio")]
+    pub(super) keepalive: Option<Alarm>,
 }
 
 #[derive(Debug)]
@@ -101,7 +106,7 @@ impl Side {
 
 impl Core {
     /// A stream that is being connected.
-    pub(super) fn connecting(peer: SocketAddr, settings: &StreamSettings) -> Result<Self> {
+    pub(crate) fn connecting(peer: SocketAddr, settings: &StreamSettings) -> Result<Self> {
         let readiness = new_readiness()?;
         let connecting = Connecting::begin(peer, settings, &readiness)?;
         let shared = Shared {
@@ -112,6 +117,8 @@ impl Core {
             options: Options::of(settings),
             blocked: Blocked::default(),
             spins_in_vain: 0,
+            #[cfg(feature = "tokio")]
+            keepalive: None,
         };
         let turn = Turn::new(readiness, shared)?;
         Ok(Self { turn })
@@ -131,6 +138,8 @@ impl Core {
             options: Options::of(settings),
             blocked: Blocked::default(),
             spins_in_vain: 0,
+            #[cfg(feature = "tokio")]
+            keepalive: None,
         };
         let turn = Turn::new(readiness, shared)?;
         Ok(Self { turn })
@@ -140,8 +149,13 @@ impl Core {
         self.turn.lock()
     }
 
-    pub(super) fn readiness(&self) -> &Readiness {
+    pub(crate) fn readiness(&self) -> &Readiness {
         self.turn.readiness()
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn turn(&self) -> &Turn<Shared> {
+        &self.turn
     }
 
     /// Waits until the connection is made.
@@ -266,13 +280,38 @@ impl Core {
         }
     }
 
+    /// The peer's address.
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        let address = self.lock().content.peer;
+        address.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// The local address.
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        let address = self.lock().content.local_addr();
+        address.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// How long closing waits.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn linger(&self) -> Duration {
+        self.lock().content.options.linger
+    }
+
+    pub(crate) fn set_linger(&self, time: Duration) {
+        self.lock().content.options.linger = time;
+    }
+
     /// Ends reading, writing or both.
-    pub(super) fn shut_down(&self, read: bool, write: bool) -> io::Result<()> {
+    pub(crate) fn shut_down(&self, read: bool, write: bool) -> io::Result<()> {
         let mut guard = self.lock();
         let Phase::Open(link) = &mut guard.content.phase else {
             return Err(not_connected());
         };
-        link.shut_down(read, write);
+        if !link.shut_down(read, write) {
+            // A task that asks again is not to wake itself.
+            return Ok(());
+        }
         self.turn.rouse_all(&mut guard);
         // For event loops.
         let keep = guard.content.has_chance();
@@ -305,7 +344,7 @@ impl Core {
     }
 
     /// Why the connection was not made or was lost, once.
-    pub(super) fn take_error(&self) -> Option<Error> {
+    pub(crate) fn take_error(&self) -> Option<Error> {
         let mut guard = self.lock();
         // An error here is one of the connection, and noted as that.
         let _ = self.look(&mut guard, Side::Read, |link| {
@@ -325,15 +364,11 @@ impl Blocked {
 }
 
 impl Shared {
-    pub(super) fn local_addr(&self) -> Option<SocketAddr> {
+    fn local_addr(&self) -> Option<SocketAddr> {
         match &self.phase {
             Phase::Connecting(connecting) => connecting.id().local_addr(),
             _ => self.local,
         }
-    }
-
-    pub(super) fn peer_addr(&self) -> Option<SocketAddr> {
-        self.peer
     }
 
     /// Whether the connection was not made or was lost.
@@ -349,8 +384,27 @@ impl Shared {
         matches!(self.phase, Phase::Connecting(_))
     }
 
+    /// How connecting ended. `None` before that.
+    #[cfg(feature = "tokio")]
+    pub(super) fn connected(&self) -> Option<Result<()>> {
+        match &self.phase {
+            Phase::Open(_) => Some(Ok(())),
+            Phase::Failed(error) => Some(Err(error.clone())),
+            Phase::Connecting(_) => None,
+        }
+    }
+
+    /// Whether nothing is left to be told to the peer.
+    #[cfg(feature = "tokio")]
+    pub(super) fn is_settled(&self) -> bool {
+        match &self.phase {
+            Phase::Open(link) => link.is_settled(),
+            _ => true,
+        }
+    }
+
     /// `None` also while the connection is being made.
-    fn attempt<T>(
+    pub(super) fn attempt<T>(
         &mut self,
         attempt: impl FnOnce(&mut Link) -> io::Result<Option<T>>,
     ) -> io::Result<Option<T>> {
@@ -409,7 +463,7 @@ impl Shared {
         }
     }
 
-    fn arm(&mut self) -> Result<bool> {
+    pub(super) fn arm(&mut self) -> Result<bool> {
         match &mut self.phase {
             Phase::Open(link) => link.arm(),
             _ => Ok(false),
@@ -439,7 +493,7 @@ impl Shared {
     }
 
     /// Looks whether the peer's device still answers, where that is wanted.
-    fn keep_alive(&mut self) {
+    pub(super) fn keep_alive(&mut self) {
         if let Phase::Open(link) = &mut self.phase
             && self.options.keepalive.is_some()
         {
@@ -448,7 +502,7 @@ impl Shared {
     }
 
     /// Reads the signs that there are.
-    fn take_signs(&mut self, readable: Readable) -> Result<()> {
+    pub(super) fn take_signs(&mut self, readable: Readable) -> Result<()> {
         if let Phase::Open(link) = &mut self.phase {
             if readable.has(watched::COMPLETION) {
                 link.take_sign()?;

@@ -5,7 +5,7 @@
 //! completion or an event came.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 
 use super::ending;
 use super::mapped::no_place;
@@ -260,6 +260,27 @@ impl Link {
         Ok(Some(length))
     }
 
+    /// As [`Link::read`], into one slice after the other.
+    pub(super) fn read_vectored(
+        &mut self,
+        slices: &mut [IoSliceMut<'_>],
+    ) -> io::Result<Option<usize>> {
+        let mut all = 0;
+        for bytes in slices.iter_mut().filter(|bytes| !bytes.is_empty()) {
+            // What was read before is told first; the next call tells of the rest.
+            let length = match self.read(bytes) {
+                Ok(Some(length)) => length,
+                _ if all > 0 => break,
+                other => return other,
+            };
+            all += length;
+            if length < bytes.len() {
+                break;
+            }
+        }
+        Ok(Some(all))
+    }
+
     /// As [`Link::read`], and leaves it there.
     pub(super) fn peek(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
         if self.protocol.has_closed_reading() || bytes.is_empty() {
@@ -334,6 +355,23 @@ impl Link {
             }
         }
         Ok((written > 0 || bytes.is_empty()).then_some(written))
+    }
+
+    /// As [`Link::write`], one slice after the other.
+    pub(super) fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
+        let mut all = 0;
+        for bytes in slices.iter().filter(|bytes| !bytes.is_empty()) {
+            let length = match self.write(bytes) {
+                Ok(Some(length)) => length,
+                _ if all > 0 => break,
+                other => return other,
+            };
+            all += length;
+            if length < bytes.len() {
+                break;
+            }
+        }
+        Ok(Some(all))
     }
 
     fn check_writable(&self) -> io::Result<()> {
@@ -510,10 +548,11 @@ impl Link {
         Ok(length)
     }
 
-    /// Ends reading, writing or both, and tells the peer.
-    pub(super) fn shut_down(&mut self, read: bool, write: bool) {
-        self.protocol.shut_down(read, write);
+    /// Ends reading, writing or both, and tells the peer. False when that was so already.
+    pub(super) fn shut_down(&mut self, read: bool, write: bool) -> bool {
+        let is_news = self.protocol.shut_down(read, write);
         self.progress();
+        is_news
     }
 
     /// Whether nothing is left to be told, and the peer has all that was written.

@@ -131,7 +131,7 @@ impl RdmaListener {
 impl AsFd for RdmaListener {
     /// Readable when a peer may wait, for event loops; [`RdmaListener::accept`] may still find none.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        service::Served::readiness(&*self.backlog).as_fd()
+        self.backlog.readiness().as_fd()
     }
 }
 

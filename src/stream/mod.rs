@@ -2,8 +2,8 @@
 //!
 //! `stream.rs` and `listener.rs` have what programs see; `core.rs` how calls wait, `link.rs` what a
 //! connected stream posts and polls, `protocol` what may be said. `handshake.rs` makes connections,
-//! `backlog.rs` those of a listener, with the help of the thread in `service.rs`. Datagrams are in
-//! `datagram`.
+//! `backlog.rs` those of a listener, with the help of the thread in `service.rs`. `polled.rs` is how
+//! tasks wait instead of threads. Datagrams are in `datagram`.
 
 mod backlog;
 mod core;
@@ -15,6 +15,8 @@ mod handshake;
 mod link;
 mod listener;
 mod mapped;
+#[cfg(feature = "tokio")]
+mod polled;
 mod protocol;
 mod queues;
 mod service;
@@ -23,6 +25,8 @@ mod settings;
 mod stream;
 mod turn;
 
+#[cfg(feature = "tokio")]
+pub(crate) use self::{backlog::Backlog, core::Core};
 pub use datagram::RdmaDatagram;
 pub use listener::{Incoming as IncomingStreams, RdmaListener};
 pub use mapped::MappedBuffer;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::{Core, Shared, Side};
+use super::core::{Core, Side};
 use super::service::{self, Served};
 use super::settings::StreamSettings;
 use crate::error::{Error, Result};
@@ -53,6 +53,16 @@ impl RdmaStream {
     pub(super) fn new(core: Core) -> Self {
         let core = Arc::new(core);
         Self { core }
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn of_core(core: Arc<Core>) -> Self {
+        Self { core }
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn into_core(self) -> Arc<Core> {
+        self.core
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {
@@ -121,8 +131,7 @@ impl RdmaStream {
     /// `NotConnected` where it is not known yet.
     #[doc(alias = "rgetpeername")]
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        let address = self.core.lock().content.peer_addr();
-        address.ok_or_else(|| io::ErrorKind::NotConnected.into())
+        self.core.peer_addr()
     }
 
     /// The local address.
@@ -132,8 +141,7 @@ impl RdmaStream {
     /// `NotConnected` where it is not known yet.
     #[doc(alias = "rgetsockname")]
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        let address = self.core.lock().content.local_addr();
-        address.ok_or_else(|| io::ErrorKind::NotConnected.into())
+        self.core.local_addr()
     }
 
     /// Ends reading, writing or both, for all handles. What was written before reaches the peer. Does
@@ -230,7 +238,7 @@ impl RdmaStream {
     /// None at present.
     #[doc(alias = "SO_LINGER")]
     pub fn set_linger(&self, time: Duration) -> io::Result<()> {
-        self.core.lock().content.options.linger = time;
+        self.core.set_linger(time);
         Ok(())
     }
 
@@ -316,23 +324,7 @@ impl Read for &RdmaStream {
     }
 
     fn read_vectored(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.core.run(Side::Read, |link| {
-            let mut all = 0;
-            for bytes in slices.iter_mut().filter(|bytes| !bytes.is_empty()) {
-                // What was read before is told first; the next call tells of the rest.
-                let length = match link.read(bytes) {
-                    Ok(Some(length)) => length,
-                    _ if all > 0 => break,
-                    Ok(None) => return Ok(None),
-                    Err(error) => return Err(error),
-                };
-                all += length;
-                if length < bytes.len() {
-                    break;
-                }
-            }
-            Ok(Some(all))
-        })
+        self.core.run(Side::Read, |link| link.read_vectored(slices))
     }
 }
 
@@ -344,22 +336,8 @@ impl Write for &RdmaStream {
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.core.run(Side::Write, |link| {
-            let mut all = 0;
-            for bytes in slices.iter().filter(|bytes| !bytes.is_empty()) {
-                let length = match link.write(bytes) {
-                    Ok(Some(length)) => length,
-                    _ if all > 0 => break,
-                    Ok(None) => return Ok(None),
-                    Err(error) => return Err(error),
-                };
-                all += length;
-                if length < bytes.len() {
-                    break;
-                }
-            }
-            Ok(Some(all))
-        })
+        self.core
+            .run(Side::Write, |link| link.write_vectored(slices))
     }
 
     /// Does nothing: what is written is on its way at once.
@@ -401,11 +379,9 @@ impl AsFd for RdmaStream {
 
 impl fmt::Debug for RdmaStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let guard = self.core.lock();
-        let shared: &Shared = &guard.content;
         f.debug_struct("RdmaStream")
-            .field("local_addr", &shared.local_addr())
-            .field("peer_addr", &shared.peer_addr())
+            .field("local_addr", &self.core.local_addr().ok())
+            .field("peer_addr", &self.core.peer_addr().ok())
             .finish_non_exhaustive()
     }
 }

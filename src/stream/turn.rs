@@ -29,7 +29,8 @@ pub(super) struct State<T> {
     is_watched: bool,
     /// How many sleep until it has looked.
     sleepers: usize,
-    wakers: Vec<Waker>,
+    /// Tasks that wait, each with the number of what it waits through.
+    wakers: Vec<(u64, Waker)>,
     /// Whether the descriptor is kept readable: there is something to do that no sign is to come of.
     is_raised: bool,
 }
@@ -100,7 +101,7 @@ impl<T> Turn<T> {
         if guard.sleepers > 0 {
             self.looked.notify_all();
         }
-        for waker in guard.wakers.drain(..) {
+        for (_, waker) in guard.wakers.drain(..) {
             waker.wake();
         }
     }
@@ -127,11 +128,87 @@ impl<T> Turn<T> {
         }
     }
 
-    /// Has a task woken when somebody has looked.
-    #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
-    pub(super) fn register(guard: &mut Guard<'_, T>, waker: &Waker) {
-        if !guard.wakers.iter().any(|known| known.will_wake(waker)) {
-            guard.wakers.push(waker.clone());
+    /// Has a task woken when somebody has looked. It waits through something that has a number, which
+    /// one task at a time does.
+    #[cfg(feature = "tokio")]
+    pub(super) fn register(guard: &mut Guard<'_, T>, number: u64, waker: &Waker) {
+        Self::withdraw(guard, number);
+        guard.wakers.push((number, waker.clone()));
+    }
+
+    /// Takes back what [`Turn::register`] did: the task looks for itself, or waits no more.
+    #[cfg(feature = "tokio")]
+    pub(super) fn withdraw(guard: &mut Guard<'_, T>, number: u64) {
+        guard.wakers.retain(|(known, _)| *known != number);
+    }
+}
+
+#[cfg(all(test, feature = "tokio"))]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl std::task::Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    impl Count {
+        fn now(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn tasks_are_woken_once_for_each_time_that_they_register() {
+        let turn = Turn::new(Readiness::new().unwrap(), ()).unwrap();
+        let mut guard = turn.lock();
+        let (one, other) = (Arc::<Count>::default(), Arc::<Count>::default());
+        let wakers = [
+            Waker::from(Arc::clone(&one)),
+            Waker::from(Arc::clone(&other)),
+        ];
+        Turn::register(&mut guard, 1, &wakers[0]);
+        Turn::register(&mut guard, 2, &wakers[1]);
+        Turn::register(&mut guard, 2, &wakers[1]);
+        turn.rouse(&mut guard);
+        assert_eq!((one.now(), other.now()), (1, 1));
+        turn.rouse(&mut guard);
+        assert_eq!((one.now(), other.now()), (1, 1), "nobody waits any more");
+    }
+
+    #[test]
+    fn one_that_looks_for_itself_is_not_woken_and_keeps_nobody_from_it() {
+        let turn = Turn::new(Readiness::new().unwrap(), ()).unwrap();
+        let mut guard = turn.lock();
+        let task = Arc::<Count>::default();
+        let waker = Waker::from(Arc::clone(&task));
+        // One task that waits for both directions.
+        Turn::register(&mut guard, 1, &waker);
+        Turn::register(&mut guard, 2, &waker);
+        Turn::withdraw(&mut guard, 1);
+        turn.rouse(&mut guard);
+        assert_eq!(task.now(), 1, "for the other direction");
+        Turn::register(&mut guard, 1, &waker);
+        Turn::withdraw(&mut guard, 1);
+        turn.rouse(&mut guard);
+        assert_eq!(task.now(), 1);
+    }
+
+    #[test]
+    fn the_last_task_that_registers_is_the_one() {
+        let turn = Turn::new(Readiness::new().unwrap(), ()).unwrap();
+        let mut guard = turn.lock();
+        let (one, other) = (Arc::<Count>::default(), Arc::<Count>::default());
+        Turn::register(&mut guard, 1, &Waker::from(Arc::clone(&one)));
+        Turn::register(&mut guard, 1, &Waker::from(Arc::clone(&other)));
+        turn.rouse_all(&mut guard);
+        assert_eq!((one.now(), other.now()), (0, 1));
     }
 }

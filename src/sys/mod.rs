@@ -10,6 +10,8 @@
 //!
 //! Apart from the kernel there is the system's name resolver, [`resolve_name`].
 
+#[cfg(feature = "tokio")]
+mod alarm;
 mod fork;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
@@ -38,6 +40,8 @@ use std::time::Duration;
 use nix::poll::PollFd;
 use rdmacm_kernel_abi::uverbs;
 
+#[cfg(feature = "tokio")]
+pub(crate) use alarm::Alarm;
 pub(crate) use fork::{NO_GENERATION, fork_generation, generation, is_inherited};
 pub(crate) use linux::Linux;
 pub(crate) use local_service::{Absence, LocalService, Question};

@@ -1,6 +1,8 @@
 //! Waiting for several descriptors through one.
 
 use std::io;
+#[cfg(feature = "tokio")]
+use std::os::fd::OwnedFd;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -58,6 +60,18 @@ impl Readiness {
         Ok(self
             .0
             .modify(fd, &mut EpollEvent::new(flags, number.into()))?)
+    }
+
+    /// The descriptor, for who watches it and does not ask what is readable.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.0.0
+    }
+
+    /// Another descriptor of the same readiness, for who watches each only once.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.as_fd().try_clone_to_owned()
     }
 
     /// Watches a descriptor no more. One that is closed everywhere is not watched of itself.

@@ -23,6 +23,8 @@ mod mr_change;
 mod mw;
 mod path;
 mod pd;
+#[cfg(feature = "tokio")]
+mod polled;
 mod qp;
 mod qp_attr;
 mod qp_modify;

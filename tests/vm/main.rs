@@ -34,6 +34,7 @@ mod subcommands;
 mod sync_ids;
 mod table;
 mod teardown;
+mod tokio;
 mod trace_command;
 mod tracer;
 mod tracer_test;
@@ -86,6 +87,7 @@ fn tests() -> Vec<Test> {
         instructions::tests(),
         multicast::tests(),
         streams::tests(),
+        tokio::tests(),
         interop::tests(),
         loopback::tests(),
         // Loads modules again.

@@ -1,6 +1,6 @@
 //! Byte streams.
 
-mod basics;
+pub mod basics;
 mod crowds;
 mod datagram;
 mod ends;

@@ -166,20 +166,21 @@ impl Protocol {
         Ok(News::Progress)
     }
 
-    /// Ends reading, writing or both on this side.
-    pub(crate) fn shut_down(&mut self, read: bool, write: bool) {
+    /// Ends reading, writing or both on this side. False when that was so already.
+    pub(crate) fn shut_down(&mut self, read: bool, write: bool) -> bool {
         let (reads, writes) = (self.reads, self.writes);
         self.reads &= !read;
         self.writes &= !write;
         let is_news = (reads, writes) != (self.reads, self.writes);
         if self.peer == Peer::Gone || self.writes || !is_news {
-            return;
+            return is_news;
         }
         let peer_writes = self.peer == Peer::Open;
         self.farewell = Some(match self.reads && peer_writes {
             true => Message::Shutdown,
             false => Message::Disconnect,
         });
+        is_news
     }
 
     /// Whether the program can write: neither side has ended that.

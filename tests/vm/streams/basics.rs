@@ -49,7 +49,7 @@ pub fn pair() -> io::Result<(RdmaStream, RdmaStream)> {
 }
 
 /// Bytes that tell where they belong.
-fn pattern(from: usize, length: usize) -> Vec<u8> {
+pub fn pattern(from: usize, length: usize) -> Vec<u8> {
     let byte = |at: usize| {
         (at as u64)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -31,7 +31,7 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// What the peer does until it is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+pub enum Role {
     /// Nothing.
     Idle,
     /// Waits for data that does not come.
@@ -94,10 +94,10 @@ fn play(role: Role, address: &str) -> io::Result<()> {
 }
 
 /// A peer in a process of its own, killed when it is dropped.
-struct Peer(Child);
+pub struct Peer(Child);
 
 impl Peer {
-    fn kill(&mut self) -> io::Result<Instant> {
+    pub fn kill(&mut self) -> io::Result<Instant> {
         let now = Instant::now();
         self.0.kill()?;
         self.0.wait()?;
@@ -112,7 +112,7 @@ impl Drop for Peer {
     }
 }
 
-fn connected_with(role: Role) -> Result<(Peer, RdmaStream), Box<dyn Error>> {
+pub fn connected_with(role: Role) -> Result<(Peer, RdmaStream), Box<dyn Error>> {
     let (listener, address) = listen(&StreamSettings::new())?;
     let child = Command::new("/proc/self/exe")
         .args(["stream-peer", &format!("{role:?}"), &address.to_string()])
