@@ -6,6 +6,9 @@
 //!
 //! # Where to begin
 //!
+//! * The [guide] says which way to take, with whole programs.
+//! * [`RdmaStream`] and [`RdmaListener`] are byte streams with the habits of [`std::net`], and
+//!   [`RdmaDatagram`] is for datagrams.
 //! * [`Connector`], [`Listener`] and [`Connection`] connect two programs in a few lines.
 //! * [`SyncId`] is an id without an event channel to care for, as programs of the C library use it:
 //!   each call waits for its step. [`AddrInfoQuery`] finds addresses by names.
@@ -13,10 +16,11 @@
 //!   [`Pd`], [`Buffer`], [`Cq`] and [`Qp`] beside them.
 //! * [`devices`] lists the RDMA devices; a [`Context`] is an open one.
 //!
-//! Today the crate drives the kernel's software devices, soft-RoCE (rxe) and soft-iWARP (siw). siw
-//! has reliable connections only, and the side that connects has to speak first; the README lists
-//! what each can do. Other devices are listed, but opening one, and so binding an address of it or
-//! resolving over it, fails with [`ErrorKind::NotSupported`].
+//! The crate drives the kernel's software devices, soft-RoCE (rxe) and soft-iWARP (siw), and ConnectX
+//! cards (mlx5), on which nobody has run it yet. siw has reliable connections only, and the side that
+//! connects has to speak first; the README lists what each can do. Other devices are listed, but
+//! opening one, and so binding an address of it or resolving over it, fails with
+//! [`ErrorKind::NotSupported`].
 //!
 //! Items carry the names of their C counterparts: search for `rdma_connect`. [`c_names`] is the
 //! whole table.
@@ -90,6 +94,22 @@ pub use verbs::{
 
 #[doc = include_str!("../docs/c-names.md")]
 pub mod c_names {}
+
+/// Which of the ways in to take.
+#[doc = include_str!("../docs/guide.md")]
+///
+/// # With a stream
+///
+#[doc = concat!("```no_run\n", include_str!("../examples/hello_stream.rs"), "\n```")]
+///
+/// # With a connection
+///
+#[doc = concat!("```no_run\n", include_str!("../examples/hello.rs"), "\n```")]
+///
+/// # With verbs
+///
+#[doc = concat!("```no_run\n", include_str!("../examples/hello_verbs.rs"), "\n```")]
+pub mod guide {}
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

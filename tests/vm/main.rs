@@ -15,6 +15,7 @@ mod environment;
 mod exchange;
 mod faults;
 mod field_reports;
+mod guide;
 mod harness;
 mod ibacm;
 mod instructions;
@@ -88,6 +89,7 @@ fn tests() -> Vec<Test> {
         multicast::tests(),
         streams::tests(),
         tokio::tests(),
+        guide::tests(),
         interop::tests(),
         loopback::tests(),
         // Loads modules again.

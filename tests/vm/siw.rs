@@ -40,9 +40,11 @@ pub fn choose(others: Vec<Test>) -> Vec<Test> {
     shared.chain(tests()).collect()
 }
 
-const SHARED: [&str; 72] = [
+const SHARED: [&str; 74] = [
     "self_test::",
+    "guide::",
     "streams::",
+    "tokio::",
     "device_test::",
     "table::",
     "traffic::messages::sends_of_any_size",

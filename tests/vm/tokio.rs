@@ -62,7 +62,10 @@ async fn bind(settings: &StreamSettings) -> io::Result<(RdmaListener, SocketAddr
 async fn pair_with(settings: &StreamSettings) -> io::Result<(RdmaStream, RdmaStream)> {
     let (listener, address) = bind(settings).await?;
     let active = RdmaStream::connect_with(address, settings);
-    let (active, (passive, _)) = try_join!(active, listener.accept())?;
+    let (mut active, (mut passive, _)) = try_join!(active, listener.accept())?;
+    // Over iWARP the side that accepted tells of its room only when the other has spoken.
+    active.write_all(&[0]).await?;
+    passive.read_exact(&mut [1]).await?;
     Ok((active, passive))
 }
 
