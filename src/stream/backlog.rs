@@ -33,6 +33,9 @@ pub(super) struct Pending {
     ended: Option<Error>,
 }
 
+/// How many connections wait to be accepted, where the settings do not say; as in `std::net`.
+const USUAL_BACKLOG: usize = 128;
+
 /// The number under which handshakes are watched.
 const HANDSHAKES: u8 = watched::COMPLETION;
 
@@ -184,6 +187,14 @@ impl Pending {
     }
 
     fn begin(&mut self, request: ConnectRequest, readiness: &Readiness) {
+        let most = match self.settings.backlog {
+            0 => USUAL_BACKLOG,
+            backlog => backlog as usize,
+        };
+        if self.accepting.len() + self.ready.len() >= most {
+            // Dropping the request rejects the peer. Each connection costs memory and descriptors.
+            return;
+        }
         let begun = Readiness::new()
             .map_err(|error| Error::from_os("accept", &error))
             .and_then(|own| {

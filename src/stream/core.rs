@@ -31,6 +31,8 @@ pub(super) struct Shared {
     pub(super) options: Options,
     /// Calls that were told to come again, since there was nothing to do.
     blocked: Blocked,
+    /// Since when nothing came, as far as calls waited for it.
+    idle_since: Option<Instant>,
     /// How often polling before a sleep has not helped, since it last did.
     spins_in_vain: u32,
     /// When tasks that wait look whether the peer's device still answers.
@@ -72,12 +74,14 @@ impl Options {
 
 impl Options {
     /// When a sleep is to end, so that the peer can be looked after.
-    fn wake_up_by(&self, deadline: Deadline) -> Deadline {
-        match (self.keepalive, deadline.remaining()) {
-            (Some(idle), rest) if rest.is_none_or(|rest| idle < rest) => {
-                Deadline::after(Some(idle))
-            }
-            _ => deadline,
+    fn wake_up_by(&self, deadline: Deadline, idle_since: Instant) -> Deadline {
+        let Some(idle) = self.keepalive else {
+            return deadline;
+        };
+        let left = idle.saturating_sub(idle_since.elapsed());
+        match deadline.remaining() {
+            Some(rest) if rest <= left => deadline,
+            _ => Deadline::after(Some(left)),
         }
     }
 }
@@ -116,6 +120,7 @@ impl Core {
             peer: Some(peer),
             options: Options::of(settings),
             blocked: Blocked::default(),
+            idle_since: None,
             spins_in_vain: 0,
             #[cfg(feature = "tokio")]
             keepalive: None,
@@ -137,6 +142,7 @@ impl Core {
             error: None,
             options: Options::of(settings),
             blocked: Blocked::default(),
+            idle_since: None,
             spins_in_vain: 0,
             #[cfg(feature = "tokio")]
             keepalive: None,
@@ -200,7 +206,7 @@ impl Core {
         mut attempt: impl FnMut(&mut Link) -> io::Result<Option<T>>,
     ) -> io::Result<T> {
         let mut guard = self.lock();
-        if let Some(done) = guard.content.attempt(&mut attempt)? {
+        if let Some(done) = self.try_once(&mut guard, &mut attempt)? {
             return Ok(done);
         }
         if guard.content.options.is_nonblocking {
@@ -225,21 +231,24 @@ impl Core {
             if !has_news {
                 has_news = guard.content.arm()?;
             }
-            if has_news && let Some(done) = guard.content.attempt(&mut attempt)? {
+            if has_news {
+                guard.content.idle_since = None;
+            }
+            if has_news && let Some(done) = self.try_once(&mut guard, &mut attempt)? {
                 return Ok(done);
             }
             if has_news {
                 continue;
             }
-            let until = guard.content.options.wake_up_by(deadline);
+            let until = guard.content.wake_up_by(deadline);
             let (woken, readable) = self.turn.sleep(side.operation(), guard, until)?;
             guard = woken;
             match readable {
                 Some(readable) if readable.is_any() => guard.content.take_signs(readable)?,
-                Some(_) => guard.content.keep_alive(),
+                Some(_) => guard.content.keep_alive_if_due(),
                 None => {}
             }
-            if let Some(done) = guard.content.attempt(&mut attempt)? {
+            if let Some(done) = self.try_once(&mut guard, &mut attempt)? {
                 return Ok(done);
             }
             if deadline.remaining() == Some(Duration::ZERO) {
@@ -247,6 +256,19 @@ impl Core {
                 return Err(Error::timed_out(side.operation(), waited).into());
             }
         }
+    }
+
+    /// Makes an attempt. One that fails may have read what others wait for.
+    fn try_once<T>(
+        &self,
+        guard: &mut Guard<'_, Shared>,
+        attempt: impl FnOnce(&mut Link) -> io::Result<Option<T>>,
+    ) -> io::Result<Option<T>> {
+        let outcome = guard.content.attempt(attempt);
+        if outcome.is_err() {
+            self.turn.rouse_all(guard);
+        }
+        outcome
     }
 
     /// Makes an attempt, and where it finds nothing to do sees to it that the descriptor tells of the
@@ -258,6 +280,7 @@ impl Core {
         mut attempt: impl FnMut(&mut Link) -> io::Result<Option<T>>,
     ) -> io::Result<Option<T>> {
         let operation = side.operation();
+        let mut has_taken = false;
         loop {
             let readable = self.turn.readiness().look(operation)?;
             let has_signs = readable.has(watched::COMPLETION) || readable.has(watched::EVENT);
@@ -265,16 +288,17 @@ impl Core {
                 guard.content.take_signs(readable)?;
             }
             let has_news = guard.content.drive(self.turn.readiness())? || guard.content.arm()?;
-            if has_signs || has_news {
-                // The signs that were taken may have been for them.
-                self.turn.rouse(guard);
-            }
-            let done = guard.content.attempt(&mut attempt)?;
+            has_taken |= has_signs || has_news;
+            let done = self.try_once(guard, &mut attempt)?;
             if done.is_some() || !has_signs && !has_news {
                 guard.content.blocked.set(side, done.is_none());
                 // The signs that were taken may have been for more than this.
                 let keep = guard.content.has_chance();
                 self.turn.keep_readable(guard, keep);
+                if has_taken {
+                    // Others may have waited for the signs that were taken.
+                    self.turn.rouse_all(guard);
+                }
                 return Ok(done);
             }
         }
@@ -300,6 +324,14 @@ impl Core {
 
     pub(crate) fn set_linger(&self, time: Duration) {
         self.lock().content.options.linger = time;
+    }
+
+    /// Whether calls wait. An event loop that begins with the descriptor is told to look: what came before
+    /// gives no sign.
+    pub(super) fn set_nonblocking(&self, is_nonblocking: bool) {
+        let mut guard = self.lock();
+        guard.content.options.is_nonblocking = is_nonblocking;
+        self.turn.keep_readable(&mut guard, is_nonblocking);
     }
 
     /// Ends reading, writing or both.
@@ -492,6 +524,25 @@ impl Shared {
         false
     }
 
+    /// When a sleep is to end: by the deadline, or when the peer is to be looked after.
+    fn wake_up_by(&mut self, deadline: Deadline) -> Deadline {
+        if self.options.keepalive.is_none() {
+            return deadline;
+        }
+        // Of several sleeps without news in between, the first counts.
+        let since = *self.idle_since.get_or_insert_with(Instant::now);
+        self.options.wake_up_by(deadline, since)
+    }
+
+    /// Looks after the peer once nothing came for so long.
+    fn keep_alive_if_due(&mut self) {
+        let idle = self.options.keepalive;
+        if idle.is_some_and(|idle| self.idle_since.is_some_and(|since| since.elapsed() >= idle)) {
+            self.idle_since = None;
+            self.keep_alive();
+        }
+    }
+
     /// Looks whether the peer's device still answers, where that is wanted.
     pub(super) fn keep_alive(&mut self) {
         if let Phase::Open(link) = &mut self.phase
@@ -503,6 +554,11 @@ impl Shared {
 
     /// Reads the signs that there are.
     pub(super) fn take_signs(&mut self, readable: Readable) -> Result<()> {
+        #[cfg(feature = "tokio")]
+        if readable.has(watched::ALARM) && self.keepalive.take().is_some() {
+            // A task's that does not wait any more. It would be readable for ever.
+            self.keep_alive();
+        }
         if let Phase::Open(link) = &mut self.phase {
             if readable.has(watched::COMPLETION) {
                 link.take_sign()?;

@@ -14,6 +14,15 @@ pub(super) fn of_violation(violation: impl fmt::Display) -> Error {
     )
 }
 
+/// The queue pair does no more, and nobody said why.
+pub(super) fn of_queue_pair() -> Error {
+    Error::new(
+        "stream",
+        ErrorKind::Disconnected,
+        "the connection ended: its queue pair failed",
+    )
+}
+
 /// The connection is gone without a goodbye.
 pub(super) fn of_lost(error: &Error) -> io::Error {
     let kind = match error.kind() {

@@ -119,8 +119,8 @@ impl Accepting {
         readiness: &Readiness,
     ) -> Result<Self> {
         let deadline = Deadline::after(Some(settings.connect_timeout));
-        // Dropping the request rejects the peer.
-        let peer = Hello::from_bytes(&request.connection().private_data).map_err(of_handshake)?;
+        // Dropping the request rejects the peer. Whatever it speaks, it is of no concern to who accepts.
+        let peer = Hello::from_bytes(&request.connection().private_data).map_err(of_violation)?;
         let channel = EventChannel::open()?;
         watch(readiness, &channel)?;
         let id = request.into_id();

@@ -39,6 +39,10 @@ pub(super) struct Link {
     lost: Option<Error>,
     /// Whether the queue pair does no more: no completion can be waited for.
     is_down: bool,
+    /// Whether requests were flushed, and nobody has looked why.
+    is_flushed: bool,
+    /// Whether the peer broke the protocol: nothing that it says counts any more.
+    is_violated: bool,
     /// Whether this side may send: over iWARP the side that connected has to speak first.
     may_speak: bool,
 }
@@ -63,6 +67,8 @@ impl Link {
             mapped: BTreeSet::new(),
             lost: None,
             is_down: false,
+            is_flushed: false,
+            is_violated: false,
         };
         // The second half of the receive buffer is due at once, so each side has something to say.
         link.tell();
@@ -83,10 +89,25 @@ impl Link {
                 break;
             }
         }
+        if self.is_flushed {
+            self.explain_flush();
+        }
         if self.protocol.has_news() {
             self.tell();
         }
         has_news
+    }
+
+    /// Finds the reason for which requests were flushed. Over iWARP the kernel ends the queue pair first,
+    /// and an event says why. Otherwise this side does it after the event, and where there was none the
+    /// queue pair has failed by itself: by a write of the peer's into memory that is not for it.
+    fn explain_flush(&mut self) {
+        self.is_flushed = false;
+        if self.lost.is_some() || self.queues.sends_messages {
+            return;
+        }
+        let told = self.take_events();
+        self.lose(told.err().unwrap_or_else(ending::of_queue_pair));
     }
 
     fn complete(&mut self, completion: &Completion) -> bool {
@@ -101,8 +122,10 @@ impl Link {
             Err(failure) => {
                 self.is_down = true;
                 match failure.is_flush() {
-                    // The reason comes as an event.
-                    true => Ok(true),
+                    true => {
+                        self.is_flushed = true;
+                        Ok(true)
+                    }
                     false => Err(Error::from(failure)),
                 }
             }
@@ -114,6 +137,9 @@ impl Link {
     }
 
     fn take_message(&mut self, number: u64, success: Success<'_>) -> Result<bool> {
+        if self.is_violated {
+            return Ok(false);
+        }
         let index = (number & !RECEIVE) as u32;
         let bits = match self.queues.sends_messages {
             false => success.immediate(),
@@ -128,13 +154,17 @@ impl Link {
             }
         };
         let Some(bits) = bits else {
+            self.is_violated = true;
             return Err(ending::of_violation("the peer sent what is no message"));
         };
         self.may_speak = true;
         self.queues.post_receive(index)?;
         match self.protocol.receive(Message::from_bits(bits)) {
             Ok(news) => Ok(news == News::Progress),
-            Err(violation) => Err(ending::of_violation(violation)),
+            Err(violation) => {
+                self.is_violated = true;
+                Err(ending::of_violation(violation))
+            }
         }
     }
 
@@ -572,6 +602,16 @@ impl Link {
     /// Reads the sign that was asked for.
     pub(super) fn take_sign(&mut self) -> Result<()> {
         self.queues.cq.take_event()
+    }
+
+    /// Why the connection was lost, if that was before the peer had all that was written, or before both
+    /// sides said goodbye.
+    #[cfg(feature = "tokio")]
+    pub(super) fn lost_unsent(&self) -> Option<&Error> {
+        match self.under_way.is_idle() || self.protocol.is_peer_gone() {
+            true => self.lost(),
+            false => self.lost.as_ref(),
+        }
     }
 
     /// Why the connection was lost, if it was.

@@ -32,9 +32,27 @@ use crate::sys::Deadline;
 #[doc(alias("rsocket", "rclose", "rpoll", "rselect"))]
 pub struct RdmaListener {
     backlog: Arc<Backlog>,
+    /// Behind the handle: the thread looks when that is gone.
+    _notice: Notice,
+}
+
+/// Has the thread that makes the handshakes look whether there is anybody left.
+struct Notice;
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        service::notice();
+    }
 }
 
 impl RdmaListener {
+    fn of(backlog: Arc<Backlog>) -> Self {
+        Self {
+            backlog,
+            _notice: Notice,
+        }
+    }
+
     /// Listens on an address. A wildcard address listens on all RDMA devices, port 0 takes a free
     /// port. Of several addresses that a name has the first that can be had is taken.
     ///
@@ -55,7 +73,7 @@ impl RdmaListener {
         first_that(address, |address| {
             let backlog = Arc::new(Backlog::listen(address, settings.clone())?);
             service::register(&backlog)?;
-            Ok(Self { backlog })
+            Ok(Self::of(backlog))
         })
     }
 
@@ -112,7 +130,7 @@ impl RdmaListener {
     /// None at present.
     pub fn try_clone(&self) -> io::Result<Self> {
         let backlog = Arc::clone(&self.backlog);
-        Ok(Self { backlog })
+        Ok(Self::of(backlog))
     }
 
     /// Whether [`RdmaListener::accept`] waits; it does at first. Streams that are accepted wait in any
@@ -140,12 +158,6 @@ impl fmt::Debug for RdmaListener {
         f.debug_struct("RdmaListener")
             .field("local_addr", &self.backlog.local_addr())
             .finish_non_exhaustive()
-    }
-}
-
-impl Drop for RdmaListener {
-    fn drop(&mut self) {
-        service::notice();
     }
 }
 

@@ -94,7 +94,7 @@ impl Core {
         waiter: &mut Waiter<W>,
         deadline: Deadline,
     ) -> Poll<io::Result<()>> {
-        self.poll(cx, waiter, |link| match link.lost() {
+        self.poll(cx, waiter, |link| match link.lost_unsent() {
             Some(error) => Err(ending::of_lost(error)),
             None => Ok((link.is_settled() || is_over(deadline)).then_some(())),
         })
@@ -133,7 +133,7 @@ impl Core {
         let is_connecting = guard.content.is_connecting();
         if guard.content.drive(self.readiness())? {
             if is_connecting {
-                self.turn().rouse(guard);
+                self.turn().rouse_all(guard);
             }
             if let Some(done) = attempt(&mut guard.content)? {
                 return Ok(Some(done));
@@ -141,7 +141,7 @@ impl Core {
         }
         if guard.content.arm()? {
             // For what came before the queue was armed there is no sign.
-            self.turn().rouse(guard);
+            self.turn().rouse_all(guard);
             return attempt(&mut guard.content);
         }
         Ok(None)
@@ -167,7 +167,7 @@ impl Core {
     fn take_signs(&self, guard: &mut Guard<'_, Shared>) -> Result<()> {
         let readable = self.readiness().look("stream")?;
         if readable.has(watched::COMPLETION) || readable.has(watched::EVENT) {
-            self.turn().rouse(guard);
+            self.turn().rouse_all(guard);
             guard.content.take_signs(readable)?;
         }
         Ok(())

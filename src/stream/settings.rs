@@ -52,6 +52,9 @@ const LEAST_DEPTH: u16 = 16;
 const LEAST_SEND_BUFFER: u32 = 4096;
 const LEAST_RECEIVE_BUFFER: u32 = 2;
 
+/// The largest buffers. Places in them, and sums of these, are 32 bits long.
+const LARGEST_BUFFER: u32 = 1 << 30;
+
 impl Sizes {
     const fn of_c_library() -> Self {
         Self {
@@ -100,8 +103,9 @@ impl Defaults {
                 send_depth: half("sqsize_default", own.send_depth).max(LEAST_DEPTH),
                 receive_depth: half("rqsize_default", own.receive_depth).max(LEAST_DEPTH),
                 max_inline: half("inline_default", own.max_inline),
-                send_buffer: send_buffer.max(LEAST_SEND_BUFFER),
-                receive_buffer: word("mem_default", own.receive_buffer).max(LEAST_RECEIVE_BUFFER),
+                send_buffer: send_buffer.clamp(LEAST_SEND_BUFFER, LARGEST_BUFFER),
+                receive_buffer: word("mem_default", own.receive_buffer)
+                    .clamp(LEAST_RECEIVE_BUFFER, LARGEST_BUFFER),
                 mappings: protocol::scaled(half("iomap_size", own.mappings)),
             },
             spin: Duration::from_micros(word("polling_time", 10).into()),
@@ -135,18 +139,18 @@ impl StreamSettings {
         }
     }
 
-    /// Bytes that are kept for the peer's data until the program reads it, at least 2. The peer is
+    /// Bytes that are kept for the peer's data until the program reads it, 2 to 2^30. The peer is
     /// given half of it at a time.
     #[doc(alias("SO_RCVBUF", "mem_default"))]
     pub fn receive_buffer(mut self, bytes: u32) -> Self {
-        self.sizes.receive_buffer = bytes.max(LEAST_RECEIVE_BUFFER);
+        self.sizes.receive_buffer = bytes.clamp(LEAST_RECEIVE_BUFFER, LARGEST_BUFFER);
         self
     }
 
-    /// Bytes that a write can leave behind, under way to the peer; at least 4096.
+    /// Bytes that a write can leave behind, under way to the peer; 4096 to 2^30.
     #[doc(alias("SO_SNDBUF", "wmem_default"))]
     pub fn send_buffer(mut self, bytes: u32) -> Self {
-        self.sizes.send_buffer = bytes.max(LEAST_SEND_BUFFER);
+        self.sizes.send_buffer = bytes.clamp(LEAST_SEND_BUFFER, LARGEST_BUFFER);
         self
     }
 
@@ -189,7 +193,9 @@ impl StreamSettings {
     }
 
     /// How long connecting may take, from the address to the handshake's end, and accepting from the
-    /// peer's request on.
+    /// peer's request on. Over iWARP a host that does not answer at all can take longer
+    /// ([`CmId::connect`](crate::CmId::connect)), and keeps other calls of the stream waiting, and the
+    /// handshakes of listeners where the stream connects without waiting.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -202,8 +208,8 @@ impl StreamSettings {
         self
     }
 
-    /// Connections that can wait at a listener to be accepted; 0, as at first, is the most that the
-    /// kernel allows.
+    /// Connections that can wait at a listener to be accepted; further peers are rejected. 0, as at
+    /// first, is 128.
     pub fn backlog(mut self, connections: u32) -> Self {
         self.backlog = connections;
         self
@@ -266,5 +272,10 @@ mod tests {
         assert_eq!(read.sizes.receive_depth, 16, "no less");
         assert_eq!(read.sizes.max_inline, 64, "that is no number");
         assert_eq!(read.spin, Duration::ZERO);
+        let large = StreamSettings::new()
+            .receive_buffer(u32::MAX)
+            .send_buffer(u32::MAX);
+        assert_eq!(large.sizes.receive_buffer, 1 << 30, "no more");
+        assert_eq!(large.sizes.send_buffer, 1 << 30, "no more");
     }
 }

@@ -185,7 +185,7 @@ impl RdmaStream {
     /// None at present.
     #[doc(alias("rfcntl", "O_NONBLOCK"))]
     pub fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
-        self.core.lock().content.options.is_nonblocking = is_nonblocking;
+        self.core.set_nonblocking(is_nonblocking);
         Ok(())
     }
 

@@ -106,10 +106,11 @@ impl<T> Turn<T> {
         }
     }
 
-    /// As [`Turn::rouse`], from a thread that does not sleep itself: the one on the descriptor is
-    /// woken as well.
+    /// As [`Turn::rouse`], from one that did not sleep on the descriptor: whoever does is woken as well.
+    /// A sign that is taken without that may have been the one that it was waiting for.
     pub(super) fn rouse_all(&self, guard: &mut Guard<'_, T>) {
         if guard.is_watched {
+            guard.is_raised = true;
             self.wake.raise();
         }
         self.rouse(guard);
@@ -119,7 +120,9 @@ impl<T> Turn<T> {
     /// that no sign is to come of. It changes only when that does, or an edge-triggered loop would
     /// never rest.
     pub(super) fn keep_readable(&self, guard: &mut Guard<'_, T>, keep: bool) {
-        if guard.is_raised != keep {
+        // The one that sleeps on it may have been woken by it, and sees to it then.
+        let is_needed = !keep && guard.is_watched;
+        if guard.is_raised != keep && !is_needed {
             guard.is_raised = keep;
             match keep {
                 true => self.wake.raise(),

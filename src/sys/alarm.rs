@@ -26,8 +26,9 @@ impl Alarm {
         // A time of zero would be none at all.
         let time = time.clamp(Duration::from_nanos(1), LONGEST);
         let once = Expiration::OneShot(TimeSpec::from_duration(time));
-        timer.set(once, TimerSetTimeFlags::empty())?;
+        // The deadline first: who is woken by the timer finds that it is over.
         let deadline = Deadline::after(Some(time));
+        timer.set(once, TimerSetTimeFlags::empty())?;
         Ok(Self { timer, deadline })
     }
 

@@ -45,11 +45,13 @@ impl Drop for Open {
         // Dropping the core waits.
         if !core.say_goodbye() {
             let linger = core.linger();
+            // Before the alarm, so that it is over when that wakes the task.
+            let deadline = Deadline::after(Some(linger));
             if let (Ok(runtime), Ok(alarm)) = (Handle::try_current(), core.alarm(linger)) {
                 runtime.spawn(Lingering {
                     core,
                     wait: Wait::new(),
-                    deadline: Deadline::after(Some(linger)),
+                    deadline,
                     _alarm: alarm,
                 });
             }

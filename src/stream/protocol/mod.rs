@@ -158,8 +158,10 @@ impl Protocol {
                 self.receiving.mapping()?;
                 return Ok(News::None);
             }
-            // Once this side writes no more either, nobody has anything to say.
-            Message::Shutdown if self.writes => self.peer = Peer::Reads,
+            // Once this side has said that it writes no more either, nobody has anything to say.
+            Message::Shutdown if self.writes || self.farewell.is_some() => {
+                self.peer = Peer::Reads;
+            }
             Message::Shutdown | Message::Disconnect => self.peer = Peer::Gone,
             Message::Unknown(bits) => return Err(Violation::Message(bits)),
         }
@@ -196,6 +198,12 @@ impl Protocol {
     /// Whether the peer said that it writes no more: after what is unread comes the end.
     pub(crate) fn is_at_end(&self) -> bool {
         self.peer != Peer::Open
+    }
+
+    /// Whether the peer said that it is gone.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_peer_gone(&self) -> bool {
+        self.peer == Peer::Gone
     }
 
     /// Whether both sides have nothing to say any more.

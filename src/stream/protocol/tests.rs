@@ -426,6 +426,23 @@ fn ends_are_told_and_known() {
     assert_eq!(late, Err(Violation::AfterEnd));
 }
 
+/// Each side ends writing before it hears that the other did, and one cannot say so yet.
+#[test]
+fn a_farewell_that_waits_is_told_after_the_peers() {
+    let mut world = World::new(usual(0), usual(0));
+    world.settle();
+    for side in &mut world.sides {
+        side.protocol.shut_down(false, true);
+    }
+    world.act(true, Step::Tell);
+    world.sides[1].deliver();
+    assert!(world.sides[1].protocol.is_at_end());
+    world.settle();
+    for side in &world.sides {
+        assert!(side.protocol.is_at_end() && side.protocol.is_over());
+    }
+}
+
 #[test]
 fn a_message_that_nobody_knows_is_refused() {
     let mut side = usual(0).side(&usual(0));

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rdmacm::{RdmaStream, StreamSettings};
+use rdmacm::{Connector, RdmaStream, Settings, StreamSettings};
 
 use super::basics::{listen, pair};
 use crate::harness::{Outcome, Test, TestResult, tests};
@@ -23,6 +23,8 @@ pub fn tests() -> Vec<Test> {
         a_refused_connection_is_told_without_waiting,
         shutting_down_wakes_a_reader,
         readers_and_writers_both_wake,
+        peers_that_speak_something_else_are_rejected,
+        beyond_the_backlog_peers_are_refused,
         shutting_down_wakes_who_polls,
         two_that_poll_both_wake,
         a_refused_connection_wakes_who_polls,
@@ -132,6 +134,36 @@ fn readers_and_writers_both_wake() -> TestResult {
         assert!(start.elapsed() < Duration::from_secs(5));
         Ok::<_, Box<dyn Error>>(())
     })?;
+    Ok(Outcome::Pass)
+}
+
+/// Who accepts streams hears nothing of them.
+fn peers_that_speak_something_else_are_rejected() -> TestResult {
+    let (listener, address) = listen(&StreamSettings::new())?;
+    for private_data in [&b""[..], b"\x02\x02and more", &[0xff; 50]] {
+        let settings = Settings::new().private_data(private_data)?;
+        let refused = Connector::new().settings(settings).connect(address);
+        assert!(refused.is_err(), "{private_data:?} is no stream");
+    }
+    let mut stream = RdmaStream::connect(address)?;
+    let (mut accepted, _) = listener.accept_timeout(Duration::from_secs(10))?;
+    stream.write_all(b"x")?;
+    accepted.read_exact(&mut [0])?;
+    Ok(Outcome::Pass)
+}
+
+fn beyond_the_backlog_peers_are_refused() -> TestResult {
+    let (listener, address) = listen(&StreamSettings::new().backlog(2))?;
+    let _waiting = [RdmaStream::connect(address)?, RdmaStream::connect(address)?];
+    let error = RdmaStream::connect(address).expect_err("there is no room");
+    // Over iWARP a rejection has no reason.
+    let expected = match crate::siw::is_under_test() {
+        true => [ErrorKind::ConnectionRefused, ErrorKind::ConnectionReset],
+        false => [ErrorKind::ConnectionRefused; 2],
+    };
+    assert!(expected.contains(&error.kind()), "{error}");
+    listener.accept()?;
+    RdmaStream::connect(address)?;
     Ok(Outcome::Pass)
 }
 
