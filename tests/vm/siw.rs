@@ -40,10 +40,14 @@ pub fn choose(others: Vec<Test>) -> Vec<Test> {
     shared.chain(tests()).collect()
 }
 
-const SHARED: [&str; 74] = [
+const SHARED: [&str; 78] = [
     "self_test::",
     "guide::",
-    "streams::",
+    "streams::basics::",
+    "streams::ends::",
+    "streams::killed::",
+    "streams::mapped::",
+    "streams::crowds::",
     "tokio::",
     "device_test::",
     "table::",
