@@ -113,20 +113,8 @@ impl Core {
     pub(crate) fn connecting(peer: SocketAddr, settings: &StreamSettings) -> Result<Self> {
         let readiness = new_readiness()?;
         let connecting = Connecting::begin(peer, settings, &readiness)?;
-        let shared = Shared {
-            phase: Phase::Connecting(Box::new(connecting)),
-            error: None,
-            local: None,
-            peer: Some(peer),
-            options: Options::of(settings),
-            blocked: Blocked::default(),
-            idle_since: None,
-            spins_in_vain: 0,
-            #[cfg(feature = "tokio")]
-            keepalive: None,
-        };
-        let turn = Turn::new(readiness, shared)?;
-        Ok(Self { turn })
+        let phase = Phase::Connecting(Box::new(connecting));
+        Self::new(phase, (None, Some(peer)), readiness, settings)
     }
 
     /// A stream that was accepted; its descriptors are watched by `readiness`.
@@ -135,11 +123,23 @@ impl Core {
         readiness: Readiness,
         settings: &StreamSettings,
     ) -> Result<Self> {
+        let id = &link.queues.id;
+        let addresses = (id.local_addr(), id.peer_addr());
+        let phase = Phase::Open(Box::new(link));
+        Self::new(phase, addresses, readiness, settings)
+    }
+
+    fn new(
+        phase: Phase,
+        (local, peer): (Option<SocketAddr>, Option<SocketAddr>),
+        readiness: Readiness,
+        settings: &StreamSettings,
+    ) -> Result<Self> {
         let shared = Shared {
-            local: link.queues.id.local_addr(),
-            peer: link.queues.id.peer_addr(),
-            phase: Phase::Open(Box::new(link)),
+            phase,
             error: None,
+            local,
+            peer,
             options: Options::of(settings),
             blocked: Blocked::default(),
             idle_since: None,

@@ -295,20 +295,8 @@ impl Link {
         &mut self,
         slices: &mut [IoSliceMut<'_>],
     ) -> io::Result<Option<usize>> {
-        let mut all = 0;
-        for bytes in slices.iter_mut().filter(|bytes| !bytes.is_empty()) {
-            // What was read before is told first; the next call tells of the rest.
-            let length = match self.read(bytes) {
-                Ok(Some(length)) => length,
-                _ if all > 0 => break,
-                other => return other,
-            };
-            all += length;
-            if length < bytes.len() {
-                break;
-            }
-        }
-        Ok(Some(all))
+        let slices = slices.iter_mut().filter(|bytes| !bytes.is_empty());
+        one_after_the_other(slices, |bytes| (bytes.len(), self.read(bytes)))
     }
 
     /// As [`Link::read`], and leaves it there.
@@ -389,19 +377,8 @@ impl Link {
 
     /// As [`Link::write`], one slice after the other.
     pub(super) fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-        let mut all = 0;
-        for bytes in slices.iter().filter(|bytes| !bytes.is_empty()) {
-            let length = match self.write(bytes) {
-                Ok(Some(length)) => length,
-                _ if all > 0 => break,
-                other => return other,
-            };
-            all += length;
-            if length < bytes.len() {
-                break;
-            }
-        }
-        Ok(Some(all))
+        let slices = slices.iter().filter(|bytes| !bytes.is_empty());
+        one_after_the_other(slices, |bytes| (bytes.len(), self.write(bytes)))
     }
 
     fn check_writable(&self) -> io::Result<()> {
@@ -618,6 +595,29 @@ impl Link {
     pub(super) fn lost(&self) -> Option<&Error> {
         self.lost.as_ref().filter(|_| !self.protocol.is_over())
     }
+}
+
+/// Reads or writes slices, up to the first that is not done as a whole; `step` says how long a slice is,
+/// and how much of it was done. What was done before an error is told first, and the next call tells of
+/// that.
+fn one_after_the_other<S>(
+    slices: impl IntoIterator<Item = S>,
+    mut step: impl FnMut(S) -> (usize, io::Result<Option<usize>>),
+) -> io::Result<Option<usize>> {
+    let mut all = 0;
+    for slice in slices {
+        let (whole, outcome) = step(slice);
+        let length = match outcome {
+            Ok(Some(length)) => length,
+            _ if all > 0 => break,
+            other => return other,
+        };
+        all += length;
+        if length < whole {
+            break;
+        }
+    }
+    Ok(Some(all))
 }
 
 fn add(request: crate::verbs::RequestBuilder<'_, '_>, payload: Payload<'_>) -> Result<()> {
