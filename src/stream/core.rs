@@ -8,6 +8,7 @@ use super::handshake::Connecting;
 use super::link::Link;
 use super::queues::watched;
 use super::settings::StreamSettings;
+use super::stream::StreamReady;
 use super::turn::{Guard, Turn};
 use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "tokio")]
@@ -359,7 +360,7 @@ impl Core {
     }
 
     /// What a call could do now, without waiting.
-    pub(super) fn ready(&self) -> io::Result<(bool, bool)> {
+    pub(super) fn ready(&self) -> StreamReady {
         let mut guard = self.lock();
         // Looks as both directions would, so that the descriptor tells of the next chance of either.
         let _ = self.look(&mut guard, Side::Read, |link| {
@@ -368,11 +369,17 @@ impl Core {
         let _ = self.look(&mut guard, Side::Write, |link| {
             Ok(link.can_write().then_some(()))
         });
-        Ok(match &guard.content.phase {
+        let (readable, writable) = match &guard.content.phase {
             Phase::Open(link) => (link.can_read(), link.can_write()),
             Phase::Connecting(_) => (false, false),
             Phase::Failed(_) => (true, true),
-        })
+        };
+        // Under the same lock: connecting may fail in between.
+        StreamReady {
+            readable,
+            writable,
+            has_failed: guard.content.has_error(),
+        }
     }
 
     /// Why the connection was not made or was lost, once.

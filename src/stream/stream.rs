@@ -250,12 +250,7 @@ impl RdmaStream {
     /// When the device is gone.
     #[doc(alias("rpoll", "rselect"))]
     pub fn ready(&self) -> io::Result<StreamReady> {
-        let (readable, writable) = self.core.ready()?;
-        Ok(StreamReady {
-            readable,
-            writable,
-            has_failed: self.core.lock().content.has_error(),
-        })
+        Ok(self.core.ready())
     }
 
     /// Looks after so long without news, in calls that wait, whether the peer's device still answers;
