@@ -7,6 +7,7 @@ mod own_path;
 use std::error::Error;
 use std::hint::black_box;
 use std::net::IpAddr;
+use std::slice;
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::thread;
 use std::time::Duration;
@@ -149,9 +150,12 @@ fn post_list(half: &mut SendHalf, list: &[(u64, Segment)]) -> Posted {
         return Ok(());
     };
     for (wr_id, segment) in others {
-        batch.send(*wr_id).from(&[*segment])?;
+        batch.send(*wr_id).from(slice::from_ref(segment))?;
     }
-    batch.send(*last_id).signaled().from(&[*last])?;
+    batch
+        .send(*last_id)
+        .signaled()
+        .from(slice::from_ref(last))?;
     batch.submit()
 }
 

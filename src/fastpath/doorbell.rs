@@ -1,13 +1,12 @@
 //! The doorbell of devices that are software.
 
-use std::io;
 use std::sync::Arc;
 
 use rdmacm_kernel_abi::uverbs;
 use zerocopy::IntoBytes;
 
 use crate::device::Context;
-use crate::sys::{DOORBELL_LENGTH, DoorbellCommand};
+use crate::sys::{DOORBELL_LENGTH, DoorbellCommand, doorbell_refusal};
 
 /// The `write()` that makes the kernel look at a send queue.
 #[derive(Debug)]
@@ -19,6 +18,9 @@ pub(crate) struct Doorbell {
 impl Doorbell {
     /// What the kernel takes as the size of a request; it must be at least 56 and is not used.
     const WQE_SIZE: u32 = 128;
+
+    /// What `write()` returns of a command that was carried out.
+    const TAKEN: isize = DOORBELL_LENGTH as isize;
 
     pub(crate) fn new(context: &Context, qp_handle: u32) -> Self {
         let header = uverbs::CmdHeader {
@@ -47,19 +49,22 @@ impl Doorbell {
     #[inline(always)]
     pub(super) fn ring(&self) -> Result<(), i32> {
         match self.command.send(self.context.fd()) {
-            Ok(()) => Ok(()),
-            Err(error) => self.ring_again(error),
+            Self::TAKEN => Ok(()),
+            refused => self.ring_again(refused),
         }
     }
 
     #[cold]
-    fn ring_again(&self, mut error: io::Error) -> Result<(), i32> {
-        while error.raw_os_error() == Some(libc::EINTR) {
-            match self.command.send(self.context.fd()) {
-                Ok(()) => return Ok(()),
-                Err(another) => error = another,
+    fn ring_again(&self, mut refused: isize) -> Result<(), i32> {
+        loop {
+            match doorbell_refusal(refused) {
+                libc::EINTR => {}
+                errno => return Err(errno),
             }
+            refused = match self.command.send(self.context.fd()) {
+                Self::TAKEN => return Ok(()),
+                refused => refused,
+            };
         }
-        Err(error.raw_os_error().unwrap_or(libc::EIO))
     }
 }

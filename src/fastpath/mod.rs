@@ -9,6 +9,7 @@
 //! and [`mlx5`]. [`provider`] says what a driver does not have.
 
 mod completion;
+mod copy;
 mod doorbell;
 mod known;
 mod mlx5;

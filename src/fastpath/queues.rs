@@ -30,8 +30,8 @@ impl SendQueue {
 #[derive(Debug)]
 pub(crate) struct Building<'q> {
     queue: &'q mut Option<SendQueue>,
-    /// What was built, if the queue is mlx5's.
-    built: mlx5::Built,
+    /// What was built, if the queue is mlx5's, and only then.
+    built: Option<mlx5::Built>,
 }
 
 impl<'q> Building<'q> {
@@ -41,37 +41,42 @@ impl<'q> Building<'q> {
         // One comparison after the other, here and below: a table of jumps would cost all more.
         let built = if let Some(SendQueue::Rxe(queue)) = queue {
             queue.discard();
-            mlx5::Built::NOTHING
+            None
         } else if let Some(SendQueue::Mlx5(queue)) = queue {
-            queue.begin()
+            Some(queue.begin())
         } else {
-            Unfinished(queue).discard(0);
-            mlx5::Built::NOTHING
+            Unfinished(queue).discard(None);
+            None
         };
         Self { queue, built }
     }
 
-    /// Builds a request if the queue itself can tell that it may be posted. Otherwise
-    /// [`Building::push`] is to be called, after a look at what else there is to be said against it.
+    /// Builds a request in the queue, without telling the device, unless `check` refuses it: that is
+    /// asked where the queue itself cannot tell that the request may be posted, and always if it is said
+    /// that it may be none of the usual ones.
     #[inline(always)]
-    pub(crate) fn push_usual(&mut self, request: &Request<'_>) -> bool {
-        match self.queue {
-            Some(SendQueue::Mlx5(queue)) => queue.push_usual(&mut self.built, request),
-            _ => false,
-        }
-    }
-
-    /// Builds a request in the queue, without telling the device. False where there is no queue.
-    #[inline(always)]
-    pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<bool, PostError> {
+    pub(crate) fn push(
+        &mut self,
+        request: &Request<'_>,
+        may_be_usual: impl Fn() -> bool,
+        check: impl Fn() -> Result<(), PostError> + Copy,
+    ) -> Result<(), PostError> {
         if let Some(SendQueue::Rxe(queue)) = self.queue {
-            return queue.push(request).map(|()| true);
+            check()?;
+            return queue.push(request);
         }
         // The copies are for the calls' sake: the request itself stays in registers.
-        if let Some(SendQueue::Mlx5(queue)) = self.queue {
-            self.built = queue.push(self.built, &{ *request })?;
-            return Ok(true);
+        if let Some(SendQueue::Mlx5(queue)) = self.queue
+            && let Some(built) = &mut self.built
+        {
+            if may_be_usual() && queue.push_usual(built, request) {
+                return Ok(());
+            }
+            doubtful(check)?;
+            *built = queue.push(*built, &{ *request })?;
+            return Ok(());
         }
+        doubtful(check)?;
         push_elsewhere(self.queue, &{ *request })
     }
 
@@ -81,8 +86,10 @@ impl<'q> Building<'q> {
         if let Some(SendQueue::Rxe(queue)) = self.queue {
             return queue.ring_doorbell();
         }
-        if let Some(SendQueue::Mlx5(queue)) = self.queue {
-            queue.ring_doorbell(self.built);
+        if let Some(SendQueue::Mlx5(queue)) = self.queue
+            && let Some(built) = self.built
+        {
+            queue.ring_doorbell(built);
             return Ok(());
         }
         ring_elsewhere(self.queue)
@@ -90,8 +97,8 @@ impl<'q> Building<'q> {
 
     /// What is to be forgotten when the batch is not started, and where it ends.
     #[inline(always)]
-    pub(crate) fn unfinished(&mut self) -> (Unfinished<'_>, u32) {
-        (Unfinished(self.queue), self.built.end())
+    pub(crate) fn unfinished(&mut self) -> (Unfinished<'_>, Option<u32>) {
+        (Unfinished(self.queue), self.built.map(mlx5::Built::end))
     }
 
     /// Whether a request that is posted after the end of the connection comes back as flushed.
@@ -107,21 +114,29 @@ pub(crate) struct Unfinished<'q>(&'q mut Option<SendQueue>);
 impl Unfinished<'_> {
     /// Forgets the batch, which ends where [`Building::unfinished`] says.
     #[cold]
-    pub(crate) fn discard(self, end: u32) {
-        match self.0 {
-            Some(SendQueue::Rxe(queue)) => queue.discard(),
-            Some(SendQueue::Siw(queue)) => queue.discard(),
-            Some(SendQueue::Mlx5(queue)) => queue.discard(end),
-            None => {}
+    pub(crate) fn discard(self, end: Option<u32>) {
+        match (self.0, end) {
+            (Some(SendQueue::Rxe(queue)), _) => queue.discard(),
+            (Some(SendQueue::Siw(queue)), _) => queue.discard(),
+            (Some(SendQueue::Mlx5(queue)), Some(end)) => queue.discard(end),
+            (Some(SendQueue::Mlx5(_)), None) | (None, _) => {}
         }
     }
 }
 
+/// A check that is seldom made, apart from what is done often.
+#[cold]
 #[inline(never)]
-fn push_elsewhere(queue: &mut Option<SendQueue>, request: &Request<'_>) -> Result<bool, PostError> {
+fn doubtful(check: impl Fn() -> Result<(), PostError>) -> Result<(), PostError> {
+    check()
+}
+
+#[cold]
+#[inline(never)]
+fn push_elsewhere(queue: &mut Option<SendQueue>, request: &Request<'_>) -> Result<(), PostError> {
     match queue {
-        Some(SendQueue::Siw(queue)) => queue.push(request).map(|()| true),
-        _ => Ok(false),
+        Some(SendQueue::Siw(queue)) => queue.push(request),
+        _ => Err(PostError::NoQueue),
     }
 }
 

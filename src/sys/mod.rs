@@ -37,6 +37,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::poll::PollFd;
 use rdmacm_kernel_abi::uverbs;
 
@@ -72,8 +73,31 @@ pub(crate) const DOORBELL_LENGTH: usize =
 
 /// A command that is sent with `write()` again and again, as it is.
 pub(crate) trait DoorbellCommand: Send + Sync + fmt::Debug {
-    /// Sends it once. A short count is an error.
-    fn send(&self, fd: BorrowedFd<'_>) -> io::Result<()>;
+    /// Sends it once, and returns what `write()` did: [`DOORBELL_LENGTH`], or else [`doorbell_refusal`]
+    /// tells why not.
+    fn send(&self, fd: BorrowedFd<'_>) -> isize;
+}
+
+/// Why a doorbell was refused, given what [`DoorbellCommand::send`] just returned.
+#[cold]
+pub(crate) fn doorbell_refusal(written: isize) -> i32 {
+    match written {
+        -1 => Errno::last_raw(),
+        // The command was not carried out, whatever the count says.
+        _ => libc::ENODATA,
+    }
+}
+
+/// What [`DoorbellCommand::send`] returns of a command that something else than `write()` took.
+#[cfg(any(test, fuzzing))]
+fn doorbell_answer(taken: io::Result<()>) -> isize {
+    match taken {
+        Ok(()) => DOORBELL_LENGTH as isize,
+        Err(error) => {
+            Errno::set_raw(error.raw_os_error().unwrap_or(libc::EIO));
+            -1
+        }
+    }
 }
 
 /// One attribute of an ioctl command.

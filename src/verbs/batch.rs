@@ -9,14 +9,14 @@ use super::builder::{
 use super::send::Owner;
 use super::{Destination, Mw};
 use crate::fastpath::{
-    Building, Flush, FlushPlacement, Operation, PostError, RemoteAddress, Request, Unfinished,
+    Building, Flush, FlushPlacement, Operation, PostError, RemoteAddress, Unfinished,
 };
 
 /// Requests that are being built and not yet started.
 #[derive(Debug)]
 #[must_use = "a batch starts nothing until it is submitted"]
 pub struct Batch<'q> {
-    building: Building<'q>,
+    pub(super) building: Building<'q>,
     pub(super) owner: &'q mut Owner,
     /// The largest number that a request may have.
     pub(super) numbers: u64,
@@ -285,22 +285,6 @@ impl<'q> Batch<'q> {
         RequestBuilder::new(self, wr_id, operation)
     }
 
-    /// Builds a request in the queue where the queue itself can tell that it may be posted.
-    #[inline(always)]
-    pub(super) fn push_usual(&mut self, request: &Request<'_>) -> bool {
-        request.wr_id <= self.numbers && self.building.push_usual(request)
-    }
-
-    /// Builds a request in the queue.
-    #[inline(always)]
-    pub(super) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
-        match self.building.push(request) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(self.owner.without_queue()),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Forgets the requests.
     #[inline(always)]
     fn forget(&mut self) {
@@ -337,22 +321,9 @@ impl<'q> Batch<'q> {
         let mut batch = ManuallyDrop::new(self);
         let started = batch.start();
         if batch.has_windows {
-            batch.settle_windows(started);
+            batch.owner.settle_windows(started);
         }
         started
-    }
-
-    #[cold]
-    fn settle_windows(&mut self, started: Result<(), PostError>) {
-        match started {
-            // The kernel has the requests also where it refused the doorbell.
-            Ok(()) | Err(PostError::Doorbell { .. }) => {
-                for change in self.owner.window_changes.drain(..) {
-                    change.keep();
-                }
-            }
-            Err(_) => self.owner.undo_window_changes(),
-        }
     }
 }
 
@@ -367,7 +338,7 @@ impl Drop for Batch<'_> {
 /// memory.
 #[cold]
 #[inline(never)]
-fn forget(unfinished: Unfinished<'_>, end: u32, owner: &mut Owner) {
+fn forget(unfinished: Unfinished<'_>, end: Option<u32>, owner: &mut Owner) {
     unfinished.discard(end);
     owner.undo_window_changes();
 }

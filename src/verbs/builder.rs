@@ -10,7 +10,7 @@ use super::mw::WindowChange;
 use super::{Access, Batch, Data, Mr, Mw, MwType};
 use crate::device::DeviceAttr;
 use crate::fastpath::{
-    Flush, FlushPlacement, Operation, Payload, PostError, QpType, RemoteAddress, Request, Segment,
+    Flush, FlushPlacement, Operation, Payload, PostError, RemoteAddress, Request, Segment,
     SendFlags, WindowBind,
 };
 use crate::qp_table::QpEntry;
@@ -101,11 +101,12 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
 
     #[inline(always)]
     fn push(self, payload: Payload<'_>) -> Result<(), PostError> {
-        if self.batch.push_usual(&self.request(payload)) {
-            return Ok(());
-        }
-        self.check(&payload)?;
-        self.push_unchecked(payload)
+        let request = self.request(payload);
+        let (owner, numbers) = (&*self.batch.owner, self.batch.numbers);
+        let is_foreign = self.is_foreign;
+        let check = move || owner.check(&request, numbers, is_foreign);
+        let may_be_usual = || request.wr_id <= numbers && owner.can_read(&request);
+        self.batch.building.push(&request, may_be_usual, check)
     }
 
     #[inline(always)]
@@ -121,11 +122,6 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
         }
     }
 
-    #[inline(always)]
-    fn push_unchecked(self, payload: Payload<'_>) -> Result<(), PostError> {
-        self.batch.push(&self.request(payload))
-    }
-
     /// Adds a request that changes a memory window: `post` puts it in the queue by its argument.
     fn push_change(
         self,
@@ -134,25 +130,16 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
             &mut dyn FnMut() -> Result<(), PostError>,
         ) -> Result<WindowChange, PostError>,
     ) -> Result<(), PostError> {
-        let payload = Payload::Segments(&[]);
-        self.check(&payload)?;
-        let request = self.request(payload);
+        let request = self.request(Payload::Segments(&[]));
+        self.check(&request)?;
         let batch = self.batch;
         let through = Arc::clone(&batch.owner.entry);
-        let change = post(&through, &mut || batch.push(&request))?;
+        let building = &mut batch.building;
+        let change = post(&through, &mut || {
+            building.push(&request, || false, || Ok(()))
+        })?;
         batch.owner.window_changes.push(change);
         Ok(())
-    }
-
-    /// As [`RequestBuilder::from`] for a request that the peer answers with data.
-    #[inline(always)]
-    fn push_read(self, segments: &[Segment]) -> Result<(), PostError> {
-        let payload = Payload::Segments(segments);
-        if !self.batch.owner.entry.can_read() {
-            self.check(&payload)?;
-            return Err(PostError::NoReads);
-        }
-        self.push(payload)
     }
 
     /// Refuses what the peer answers with data, where the two sides agreed on none of it.
@@ -181,29 +168,9 @@ impl<'b, 'q> RequestBuilder<'b, 'q> {
         }
     }
 
-    /// Refuses what this queue pair cannot carry out.
-    #[inline(always)]
-    fn check(&self, payload: &Payload<'_>) -> Result<(), PostError> {
-        let owner = &*self.batch.owner;
-        let (entry, qp_type) = (&owner.entry, owner.qp_type);
-        // The builder itself is passed to no function: it would have to be in memory.
-        if owner.is_inherited() {
-            return Err(owner.refusal(self.wr_id, self.batch.numbers));
-        }
-        if self.wr_id > self.batch.numbers || !qp_type.can(&self.operation) {
-            return Err(owner.refusal(self.wr_id, self.batch.numbers));
-        }
-        if qp_type != QpType::Ud {
-            return Ok(());
-        }
-        if self.is_foreign {
-            return Err(PostError::ForeignAddressHandle);
-        }
-        let (length, max) = (payload.length()?, entry.max_datagram());
-        match length <= max as usize {
-            true => Ok(()),
-            false => Err(PostError::DatagramTooLong { length, max }),
-        }
+    fn check(&self, request: &Request<'_>) -> Result<(), PostError> {
+        let batch = &*self.batch;
+        batch.owner.check(request, batch.numbers, self.is_foreign)
     }
 }
 
@@ -251,7 +218,7 @@ impl ReadBuilder<'_, '_> {
     /// of siw has one segment, and cannot be fenced.
     #[inline(always)]
     pub fn into(self, segments: &[Segment]) -> Result<(), PostError> {
-        self.request.push_read(segments)
+        self.request.from(segments)
     }
 }
 

@@ -6,7 +6,7 @@ use rdmacm_kernel_abi::uverbs;
 
 use super::mw::WindowChange;
 use super::{Batch, ListError, Pd, SendRequest};
-use crate::fastpath::{Building, PostError, QpType, SendQueue};
+use crate::fastpath::{Building, Operation, PostError, QpType, Request, SendQueue};
 use crate::qp_table::QpEntry;
 use crate::sys::{generation, is_inherited};
 
@@ -128,20 +128,24 @@ impl SendHalf {
 }
 
 impl Owner {
-    /// Why nothing can be built where there is no send queue.
-    #[cold]
-    pub(super) fn without_queue(&self) -> PostError {
-        let qp_type = self.qp_type;
-        match qp_type.has_send_queue() {
-            true => PostError::NoQueue,
-            false => PostError::WrongQpType { qp_type },
-        }
-    }
-
     #[cold]
     pub(super) fn undo_window_changes(&mut self) {
         while let Some(change) = self.window_changes.pop() {
             change.undo();
+        }
+    }
+
+    /// Keeps what the requests of a batch change of windows, or undoes it where they did not start.
+    #[cold]
+    pub(super) fn settle_windows(&mut self, started: Result<(), PostError>) {
+        match started {
+            // The kernel has the requests also where it refused the doorbell.
+            Ok(()) | Err(PostError::Doorbell { .. }) => {
+                for change in self.window_changes.drain(..) {
+                    change.keep();
+                }
+            }
+            Err(_) => self.undo_window_changes(),
         }
     }
 
@@ -155,6 +159,50 @@ impl Owner {
         }
     }
 
+    /// False for a read where the two sides agreed on none.
+    #[inline(always)]
+    pub(super) fn can_read(&self, request: &Request<'_>) -> bool {
+        !matches!(request.operation, Operation::Read(_)) || self.entry.can_read()
+    }
+
+    /// Refuses what this queue pair cannot carry out. `numbers` is the largest number that a request
+    /// may have; `is_foreign` says that an address handle is of another protection domain.
+    #[inline(always)]
+    pub(super) fn check(
+        &self,
+        request: &Request<'_>,
+        numbers: u64,
+        is_foreign: bool,
+    ) -> Result<(), PostError> {
+        let wr_id = request.wr_id;
+        // One after the other, each with its own end: that is what they are compared in.
+        if self.is_inherited() {
+            return Err(PostError::Inherited);
+        }
+        if wr_id > numbers {
+            return Err(PostError::NumberTaken { wr_id });
+        }
+        if !self.qp_type.can(&request.operation) {
+            return Err(PostError::WrongQpType {
+                qp_type: self.qp_type,
+            });
+        }
+        if !self.can_read(request) {
+            return Err(PostError::NoReads);
+        }
+        if self.qp_type != QpType::Ud {
+            return Ok(());
+        }
+        if is_foreign {
+            return Err(PostError::ForeignAddressHandle);
+        }
+        let (length, max) = (request.payload.length()?, self.entry.max_datagram());
+        match length <= max as usize {
+            true => Ok(()),
+            false => Err(PostError::DatagramTooLong { length, max }),
+        }
+    }
+
     #[cold]
     fn check_other_state(&self, flushes_late_requests: bool) -> Result<(), PostError> {
         match self.entry.state() {
@@ -165,16 +213,6 @@ impl Owner {
                 Err(PostError::Disconnected)
             }
             _ => Ok(()),
-        }
-    }
-
-    /// Why a request cannot be posted, whatever its data; `numbers` is the largest that it may have.
-    #[cold]
-    pub(super) fn refusal(&self, wr_id: u64, numbers: u64) -> PostError {
-        match self.qp_type {
-            _ if self.is_inherited() => PostError::Inherited,
-            _ if wr_id > numbers => PostError::NumberTaken { wr_id },
-            qp_type => PostError::WrongQpType { qp_type },
         }
     }
 

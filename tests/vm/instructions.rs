@@ -29,11 +29,11 @@ const NOTHING: &str = "nothing";
 /// sends are above it, since the same calls have the ways of mlx5 in them. Of several segments ours need
 /// more: most messages have one.
 const CALLS: [(&str, u64); 10] = [
-    ("send of 64 bytes inline", 127),
-    ("send of 1 segment", 118),
-    (SEVERAL, 205),
-    ("write of 1 segment", 122),
-    ("read into 1 segment", 126),
+    ("send of 64 bytes inline", 101),
+    ("send of 1 segment", 93),
+    (SEVERAL, 197),
+    ("write of 1 segment", 95),
+    ("read into 1 segment", 95),
     (LIST, 1752),
     ("receive into 1 segment", 63),
     ("poll of 1 completion", 32),

@@ -90,8 +90,9 @@ impl Record {
         self.set(1, 0);
     }
 
+    /// Where one of the two counters is, in the device's byte order.
     #[inline(always)]
-    fn counter(&self, which: usize) -> &AtomicU32 {
+    pub(super) fn counter(&self, which: usize) -> &AtomicU32 {
         // SAFETY: the record is in memory that `self` keeps alive, has two counters, which the mask
         // says again, and is 64-aligned.
         unsafe { AtomicU32::from_ptr(self.counters.cast::<u32>().add(which & 1).as_ptr()) }

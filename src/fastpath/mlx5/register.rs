@@ -135,16 +135,19 @@ impl Register {
         self.end(guard);
     }
 
-    /// The same for a register that only one queue pair rings, and blocks that follow one another.
+    /// The same for a register that only one queue pair rings, and a request of so many bytes whose
+    /// blocks follow one another.
     ///
     /// # Safety
     ///
-    /// `from` must be valid for reads of `blocks` times 64 bytes, and 8-aligned. There must be a
-    /// block, and no more than half a register of them; the register must not be shared.
+    /// `from` must be valid for reads of as many blocks of 64 bytes as `bytes` reach into, and
+    /// 8-aligned. They must be no more than half a register, and not none; the register must not be
+    /// shared.
     #[inline(always)]
-    pub(super) unsafe fn store_alone(&self, blocks: u32, from: NonNull<u64>) {
+    pub(super) unsafe fn store_alone(&self, bytes: u32, from: NonNull<u64>) {
+        const BLOCK: u32 = 64;
         const WORDS: usize = 8;
-        debug_assert!(blocks * 64 <= self.half && !self.is_shared());
+        debug_assert!(bytes.next_multiple_of(BLOCK) <= self.half && !self.is_shared());
         doorbell::flush();
         let turn = self.turn.load(Ordering::Relaxed);
         // SAFETY: the turn is 0 or one half: both are in the register. By the caller; the half has room
@@ -153,9 +156,11 @@ impl Register {
             let place = self.first.byte_add(turn as usize);
             doorbell::store_block(place, from);
             // Two are what most messages take that are longer, without a loop.
-            if blocks > 1 {
+            if bytes > BLOCK {
                 doorbell::store_block(place.add(WORDS), from.add(WORDS));
-                for number in 2..blocks as usize {
+            }
+            if bytes > 2 * BLOCK {
+                for number in 2..bytes.div_ceil(BLOCK) as usize {
                     doorbell::store_block(place.add(number * WORDS), from.add(number * WORDS));
                 }
             }

@@ -6,6 +6,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rdmacm_kernel_abi::mlx5::{SND_DBR, WQ_COUNTER_MASK};
 
@@ -57,6 +58,8 @@ struct Hot {
     /// The first block, and the first slot of what is noted of requests.
     first: NonNull<u8>,
     slots: NonNull<SendSlot>,
+    /// Where the doorbell record says how far requests go, in the device's byte order.
+    counter: NonNull<AtomicU32>,
     /// The register, where the queue pair has it to itself.
     register: NonNull<Register>,
     /// One less than there are blocks.
@@ -65,6 +68,8 @@ struct Hot {
     last_fit: u32,
     max_inline: u32,
     qp_num: u32,
+    /// The same as it stands in requests.
+    qpn: u32,
     /// A request that is to be stored into the register is of so many units more than 2, at most, in
     /// a batch of its own; 0 where that is to be looked into.
     flame: u32,
@@ -107,21 +112,20 @@ impl Position {
 
 /// The requests of a batch, which the device is told of together. A batch has this for itself and
 /// hands it from one call to the next, so that it can be in registers: what is in the queue has to be
-/// loaded again behind each store to memory. It is as few words as it can be for the same reason.
+/// loaded again behind each store to memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Built {
     /// The number behind the last request.
     number: u64,
     /// The first block of the last request.
     last: NonNull<u8>,
-    /// Below [`LENGTH`] the blocks before the end of the last request, as in [`Position`]. From there on
-    /// its length in units of 16 bytes, 0 where there is none yet, and above what keeps it from being
-    /// stored into the register as a matter of course.
-    end_and_length: u64,
+    /// Blocks before the end of the last request, as in [`Position`].
+    end: u32,
+    /// The length of the last request in units of 16 bytes, 0 where there is none yet, and above what
+    /// keeps it from being stored into the register as a matter of course.
+    length: u32,
 }
 
-/// Where the length begins.
-const LENGTH: u32 = 32;
 /// There are requests before it.
 const SEVERAL: u32 = !0xffff;
 /// Its blocks do not follow one another in memory, but go around the end of the queue.
@@ -133,45 +137,38 @@ unsafe impl Send for Built {}
 unsafe impl Sync for Built {}
 
 impl Built {
-    /// Of no queue.
-    pub(crate) const NOTHING: Self = Self {
-        number: 0,
-        last: NonNull::dangling(),
-        end_and_length: 0,
-    };
-
     /// The place behind the last request.
     #[inline(always)]
     fn at(self) -> Position {
         Position {
             number: self.number,
-            block: self.end(),
+            block: self.end,
         }
     }
 
     /// Blocks before the end of the batch.
     #[inline(always)]
     pub(crate) fn end(self) -> u32 {
-        self.end_and_length as u32
-    }
-
-    /// The length of the last request, and what else is said of it.
-    #[inline(always)]
-    fn length(self) -> u32 {
-        (self.end_and_length >> LENGTH) as u32
+        self.end
     }
 
     /// With one more request, which begins at `last`.
     #[inline(always)]
     fn with(self, last: NonNull<u8>, length: u32, around: u32) -> Self {
-        let end = self.end().wrapping_add(blocks(length));
-        let several = self.length() << SEVERAL.trailing_zeros();
+        let several = self.length << SEVERAL.trailing_zeros();
         Self {
             number: self.number + 1,
             last,
-            end_and_length: u64::from(end) | u64::from(length | several | around) << LENGTH,
+            end: self.end.wrapping_add(blocks(length)),
+            length: length | several | around,
         }
     }
+}
+
+/// That a request is not one of the usual ones.
+#[cold]
+fn unusual() -> bool {
+    false
 }
 
 /// The blocks of a request of so many units of 16 bytes.
@@ -201,11 +198,13 @@ impl SendQueue {
             hot: Hot {
                 first: sends.memory.at(0),
                 slots: sends.slots(),
+                counter: NonNull::from(record.counter(SND_DBR as usize)),
                 register: NonNull::from(&**register),
                 mask: size.blocks - 1,
                 last_fit: size.blocks - size.blocks_per_request,
                 max_inline: size.max_inline,
                 qp_num,
+                qpn: wqe::qpn(qp_num),
                 flame: match is_simple {
                     true => (register.half() / SEGMENT).saturating_sub(1),
                     false => 0,
@@ -246,7 +245,8 @@ impl SendQueue {
         Built {
             number: self.rung.number,
             last: self.hot.first,
-            end_and_length: u64::from(self.rung.block),
+            end: self.rung.block,
+            length: 0,
         }
     }
 
@@ -259,11 +259,16 @@ impl SendQueue {
     pub(crate) fn push_usual(&mut self, built: &mut Built, request: &Request<'_>) -> bool {
         let (hot, at) = (&self.hot, built.at());
         let index = at.block & hot.mask;
-        let is_usual = at.number < self.sends.progress.limit()
-            && index <= hot.last_fit
-            && wqe::is_usual(request, hot.max_inline);
-        if !is_usual {
-            return false;
+        // One after the other, each marked as seldom: or they would be computed first and looked at
+        // together.
+        if at.number >= self.sends.progress.limit() {
+            return unusual();
+        }
+        if index > hot.last_fit {
+            return unusual();
+        }
+        if !wqe::is_usual(request, hot.max_inline) {
+            return unusual();
         }
         let Ok(head) = wqe::head(&request.operation) else {
             return false;
@@ -275,7 +280,7 @@ impl SendQueue {
         let (first, length) = unsafe {
             let first = hot.block(index);
             let place = at.block as u16;
-            let length = wqe::write_usual(first, &head, flags, place, hot.qp_num, request);
+            let length = wqe::write_usual(first, &head, flags, place, hot.qpn, request);
             (first, length)
         };
         // SAFETY: there is a slot for each block.
@@ -297,7 +302,7 @@ impl SendQueue {
         self.check(request)?;
         let head = wqe::head(&request.operation)?;
         let (hot, at) = (self.hot, built.at());
-        if built.length() == 0 {
+        if built.length == 0 {
             self.rung_after_change_of_key = self.after_change_of_key;
         }
         let flags = wqe::flags(request.flags, hot.signal_all, self.after_change_of_key);
@@ -427,40 +432,46 @@ impl SendQueue {
     /// Tells the device of the requests of a batch, if there are any.
     #[inline(always)]
     pub(crate) fn ring_doorbell(&mut self, built: Built) {
-        let (at, length) = (built.at(), built.length());
-        if length == 0 {
-            return;
-        }
-        self.rung = at;
-        // The requests before their count.
-        doorbell::order_memory();
-        self.record
-            .set(SND_DBR as usize, at.block & WQ_COUNTER_MASK);
-        let hot = &self.hot;
-        // False also where there is more to be said than the length.
-        if length.wrapping_sub(2) < hot.flame {
+        // False also where there is none, or more to be said than the length.
+        if built.length.wrapping_sub(2) < self.hot.flame {
+            self.count(built);
             // SAFETY: the queue keeps the register. The request fits a half of it, and lies in the
-            // queue.
+            // queue, its blocks one behind the other.
             unsafe {
-                let register = hot.register.as_ref();
-                register.store_alone(blocks(length), built.last.cast());
+                let register = self.hot.register.as_ref();
+                register.store_alone(built.length * SEGMENT, built.last.cast());
             }
         } else {
-            self.ring_elsewhere(at.block, length, built.last);
+            self.ring_elsewhere(built);
         }
+    }
+
+    /// Says in the doorbell record how far requests go.
+    #[inline(always)]
+    fn count(&mut self, built: Built) {
+        self.rung = built.at();
+        // The requests before their count.
+        doorbell::order_memory();
+        let counter = (built.end & WQ_COUNTER_MASK).to_be();
+        // SAFETY: the queue keeps the record.
+        unsafe { self.hot.counter.as_ref() }.store(counter, Ordering::Relaxed);
     }
 
     /// Rings where a request is not the only one, or not to be stored into the register as a matter
     /// of course.
     #[inline(never)]
-    fn ring_elsewhere(&mut self, end: u32, length: u32, last: NonNull<u8>) {
+    fn ring_elsewhere(&mut self, built: Built) {
+        if built.length == 0 {
+            return;
+        }
+        self.count(built);
         let register = self.lease.register();
-        let is_alone = length & SEVERAL == 0;
+        let is_alone = built.length & SEVERAL == 0;
         let is_preferred = self.is_inline || self.prefers_blue_flame;
-        let length = length & (AROUND - 1);
+        let length = built.length & (AROUND - 1);
         if is_alone && is_preferred && length > 1 && length * SEGMENT <= register.half() {
             let memory = &self.sends.memory;
-            let first = end.wrapping_sub(blocks(length));
+            let first = built.end.wrapping_sub(blocks(length));
             // SAFETY: each block lies in the queue; they fit, as was seen.
             unsafe {
                 register.store(blocks(length), |number| {
@@ -469,7 +480,7 @@ impl SendQueue {
             };
         } else {
             // SAFETY: the request lies in the queue and begins with 8 bytes.
-            register.ring(unsafe { last.cast::<u64>().read() });
+            register.ring(unsafe { built.last.cast::<u64>().read() });
         }
     }
 

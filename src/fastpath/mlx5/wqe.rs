@@ -11,6 +11,7 @@ use rdmacm_kernel_abi::uverbs::WcOpcode;
 
 use super::sizes::SEGMENT;
 use super::umr;
+use crate::fastpath::copy::copy_bytes;
 use crate::fastpath::request::{
     Operation, Payload, PostError, RemoteAddress, Request, Segment, SendFlags,
 };
@@ -106,8 +107,13 @@ pub(super) fn is_usual(request: &Request<'_>, max_inline: u32) -> bool {
         }
 }
 
+/// A queue pair's number as it stands in requests.
+pub(super) fn qpn(qp_num: u32) -> u32 {
+    qp_num << 8
+}
+
 /// Writes such a request from `first` on and returns its length in units of 16 bytes. Of one segment
-/// that is known when the program is compiled.
+/// that is known when the program is compiled. `qpn` is as [`qpn`] says.
 ///
 /// # Safety
 ///
@@ -118,7 +124,7 @@ pub(super) unsafe fn write_usual(
     head: &Head,
     flags: CtrlFlags,
     place: u16,
-    qp_num: u32,
+    qpn: u32,
     request: &Request<'_>,
 ) -> u32 {
     let mut to = Writer(first);
@@ -140,7 +146,7 @@ pub(super) unsafe fn write_usual(
             Payload::Inline(bytes) => length += to.inline_usual(bytes),
             _ => {}
         }
-        write_control(first, head, flags, place, qp_num, length);
+        write_control(first, head, flags, place, qpn, length);
     }
     length
 }
@@ -156,12 +162,12 @@ unsafe fn write_control(
     head: &Head,
     flags: CtrlFlags,
     place: u16,
-    qp_num: u32,
+    qpn: u32,
     length: u32,
 ) {
     let control = CtrlSeg {
         opmod_idx_opcode: (u32::from(place) << 8 | u32::from(head.opcode.0)).into(),
-        qpn_ds: (qp_num << 8 | length).into(),
+        qpn_ds: (qpn | length).into(),
         signature: 0,
         dci_stream_channel_id: 0.into(),
         fm_ce_se: flags.bits(),
@@ -202,7 +208,7 @@ pub(super) unsafe fn write(
         );
         to.payload(&request.payload, is_atomic);
         let length = (to.0.as_ptr() as usize - first.as_ptr() as usize) as u32 / SEGMENT;
-        write_control(first, head, flags, place, qp_num, length);
+        write_control(first, head, flags, place, qpn(qp_num), length);
         length
     }
 }
@@ -344,53 +350,6 @@ impl Writer {
         }
         length as u32
     }
-}
-
-/// Copies bytes. Messages of tens of bytes are copied in two pieces, which overlap unless they are as
-/// long as both: that is less than to find out what to call.
-///
-/// # Safety
-///
-/// `to` must be valid for writes of so many bytes, which must not be among `bytes`.
-#[inline(always)]
-unsafe fn copy_bytes(to: NonNull<u8>, bytes: &[u8]) {
-    // SAFETY: by the caller; a piece has no more bytes than there are.
-    unsafe {
-        match bytes.len() {
-            33..=64 => copy_ends::<32>(to, bytes),
-            16..=32 => copy_ends::<16>(to, bytes),
-            _ => copy_others(to, bytes),
-        }
-    }
-}
-
-/// Copies the first bytes and the last.
-///
-/// # Safety
-///
-/// As for [`copy_bytes`]; there must be so many bytes.
-#[inline(always)]
-unsafe fn copy_ends<const PIECE: usize>(to: NonNull<u8>, bytes: &[u8]) {
-    let last = bytes.len() - PIECE;
-    let from = bytes.as_ptr();
-    // SAFETY: by the caller.
-    unsafe {
-        let pieces = [0, last].map(|at| from.add(at).cast::<[u8; PIECE]>().read_unaligned());
-        to.cast::<[u8; PIECE]>().write_unaligned(pieces[0]);
-        to.add(last)
-            .cast::<[u8; PIECE]>()
-            .write_unaligned(pieces[1]);
-    }
-}
-
-/// # Safety
-///
-/// As for [`copy_bytes`].
-#[cold]
-#[inline(never)]
-unsafe fn copy_others(to: NonNull<u8>, bytes: &[u8]) {
-    // SAFETY: by the caller.
-    unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
 }
 
 /// Writes a piece of memory, of so many bytes.

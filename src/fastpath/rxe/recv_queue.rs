@@ -7,7 +7,7 @@ use rdmacm_kernel_abi::rxe;
 use super::memory::{message, write_segments};
 use super::ring::Producer;
 use crate::error::Error;
-use crate::fastpath::request::{PostError, Segment};
+use crate::fastpath::request::{PostError, Segment, total_length};
 use crate::sys::Mapping;
 
 /// The receive queue of one queue pair, or one that several share.
@@ -40,26 +40,35 @@ impl RecvQueue {
     /// Puts a receive into the ring, without telling the kernel.
     #[inline(always)]
     pub(crate) fn push(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
-        match segments.len() {
-            1 => self.build(wr_id, segments),
+        match segments {
+            [segment] if self.max_segments > 0 => {
+                self.build(wr_id, &[*segment], message(segment.length, 1))
+            }
             // Apart, as in the send queue.
-            _ => self.push_many(wr_id, segments),
+            _ => self.push_segments(wr_id, segments),
         }
     }
 
     #[inline(never)]
-    fn push_many(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
-        self.build(wr_id, segments)
-    }
-
-    #[inline(always)]
-    fn build(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
+    fn push_segments(&mut self, wr_id: u64, segments: &[Segment]) -> Result<(), PostError> {
         if segments.len() > self.max_segments as usize {
             return Err(PostError::TooManySegments {
                 segments: segments.len(),
                 max: self.max_segments,
             });
         }
+        let message = message(total_length(segments)?, segments.len() as u32);
+        self.build(wr_id, segments, message)
+    }
+
+    /// Builds a receive of no more than `max_segments`.
+    #[inline(always)]
+    fn build(
+        &mut self,
+        wr_id: u64,
+        segments: &[Segment],
+        message: rxe::DmaInfo,
+    ) -> Result<(), PostError> {
         let Some(slot) = self.ring.free_slot() else {
             return Err(self.full());
         };
@@ -69,9 +78,9 @@ impl RecvQueue {
         // with `max_segments` segments behind it; aligned as for the send queue. The two reserved
         // fields are zero from the beginning.
         unsafe {
-            let length = write_segments(at.add(size_of::<rxe::RecvWqe>()), segments)?;
+            write_segments(at.add(size_of::<rxe::RecvWqe>()), segments);
             (&raw mut (*wqe).wr_id).write(wr_id);
-            (&raw mut (*wqe).dma).write(message(length, segments.len() as u32));
+            (&raw mut (*wqe).dma).write(message);
         }
         self.ring.advance(slot);
         Ok(())

@@ -1,16 +1,19 @@
 //! The send queue, and requests as they stand in it.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdmacm_kernel_abi::rxe;
 use rdmacm_kernel_abi::uverbs::{self, WrOpcode};
 
-use super::memory::{message, write_payload, write_segments};
+use super::memory::{message, write_segments};
 use super::ring::Producer;
 use crate::error::Error;
 use crate::fastpath::Doorbell;
+use crate::fastpath::copy::copy_bytes;
 use crate::fastpath::request::{
     Datagram, Flush, Operation, Payload, PostError, RemoteAddress, Request, Segment, WindowBind,
+    total_length,
 };
 use crate::sys::Mapping;
 
@@ -53,24 +56,22 @@ impl SendQueue {
     /// Builds a request in the ring, without telling the kernel.
     #[inline(always)]
     pub(crate) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
-        self.check_payload(request.payload)?;
-        let (placed, inline) = match request.payload {
-            Payload::Segments(segments) if segments.len() != 1 => (Some(self.place(segments)?), 0),
-            Payload::Inline(_) => (None, uverbs::SendFlags::INLINE.bits()),
-            // The kernel looks for a value in the place of inline bytes without a flag.
-            _ => (None, 0),
-        };
         let Some(slot) = self.ring.free_slot() else {
             return Err(self.full());
         };
-        let (opcode, extra, target) = encode(request.operation);
         let at = self.ring.address(&slot);
+        let inline = match request.payload {
+            Payload::Inline(_) => uverbs::SendFlags::INLINE.bits(),
+            // The kernel looks for a value in the place of inline bytes without a flag.
+            _ => 0,
+        };
+        let (opcode, extra, target) = encode(request.operation);
         let wqe = at.cast::<rxe::SendWqe>().as_ptr();
         // SAFETY: the slot is ours until `advance` and `publish`; `new` checked that it holds a
-        // `SendWqe` with the payload behind it, for as many segments or inline bytes as were
-        // checked above. Slots are 8-aligned: the ring starts 384 bytes into a page and slots are
-        // powers of two of 64 bytes and more.
+        // `SendWqe` with the payload behind it. Slots are 8-aligned: the ring starts 384 bytes into a
+        // page and slots are powers of two of 64 bytes and more.
         unsafe {
+            self.write_payload(at, request.payload)?;
             (&raw mut (*wqe).wr.wr_id).write(request.wr_id);
             (&raw mut (*wqe).wr.opcode).write(opcode);
             (&raw mut (*wqe).wr.send_flags).write(request.flags.bits() | inline);
@@ -82,47 +83,89 @@ impl SendQueue {
             (&raw mut (*wqe).state).write(0);
             // This is the remote address that is used; the one in `wr` is not.
             (&raw mut (*wqe).iova).write(target.address());
-            let message = match placed {
-                Some(message) => message,
-                None => write_payload(at.add(size_of::<rxe::SendWqe>()), request.payload)?,
-            };
-            (&raw mut (*wqe).dma).write(message);
         }
         self.ring.advance(slot);
         Ok(())
     }
 
-    /// Writes the segments of the next request into its slot, ahead of the rest. In a function of its
-    /// own, and apart: their loop would cost requests of one segment, which need none.
-    #[cold]
-    fn place(&mut self, segments: &[Segment]) -> Result<rxe::DmaInfo, PostError> {
-        let Some(slot) = self.ring.free_slot() else {
-            return Err(self.full());
+    /// Writes the segments or the inline bytes of a request, and how many there are.
+    ///
+    /// # Safety
+    ///
+    /// `wqe` must be a slot of the ring.
+    #[inline(always)]
+    unsafe fn write_payload(
+        &self,
+        wqe: NonNull<u8>,
+        payload: Payload<'_>,
+    ) -> Result<(), PostError> {
+        // SAFETY: a slot has room for so much behind the element.
+        let to = unsafe { wqe.add(size_of::<rxe::SendWqe>()) };
+        let message = match payload {
+            Payload::Segments([segment]) => {
+                if self.max_segments == 0 {
+                    return Err(self.too_many_segments(1));
+                }
+                // SAFETY: there is room for a segment.
+                unsafe { write_segments(to, &[*segment]) };
+                message(segment.length, 1)
+            }
+            // Apart: the loop would cost requests of one segment, which need none.
+            // SAFETY: by the caller.
+            Payload::Segments(segments) => return unsafe { self.write_segments(wqe, segments) },
+            Payload::Inline(bytes) => {
+                if bytes.len() > self.max_inline as usize {
+                    return Err(PostError::InlineTooLong {
+                        length: bytes.len(),
+                        max: self.max_inline,
+                    });
+                }
+                // SAFETY: there is room for `max_inline` bytes; it is in the ring, and thus apart
+                // from the caller's bytes.
+                unsafe { copy_bytes(to, bytes) };
+                message(bytes.len() as u32, 1)
+            }
+            Payload::Value(bytes) => {
+                // SAFETY: there is room for a value.
+                unsafe { to.cast::<[u8; 8]>().write(bytes) };
+                message(bytes.len() as u32, 0)
+            }
+            Payload::Remote(length) => message(length, 0),
         };
-        // SAFETY: as in `push`, which checked the number of segments.
-        unsafe {
-            let at = self.ring.address(&slot).add(size_of::<rxe::SendWqe>());
-            let length = write_segments(at, segments)?;
-            Ok(message(length, segments.len() as u32))
-        }
+        // SAFETY: by the caller.
+        unsafe { write_message(wqe, message) };
+        Ok(())
     }
 
-    #[inline(always)]
-    fn check_payload(&self, payload: Payload<'_>) -> Result<(), PostError> {
-        match payload {
-            Payload::Segments(segments) if segments.len() > self.max_segments as usize => {
-                Err(PostError::TooManySegments {
-                    segments: segments.len(),
-                    max: self.max_segments,
-                })
-            }
-            Payload::Inline(bytes) if bytes.len() > self.max_inline as usize => {
-                Err(PostError::InlineTooLong {
-                    length: bytes.len(),
-                    max: self.max_inline,
-                })
-            }
-            _ => Ok(()),
+    /// The same for any number of segments.
+    ///
+    /// # Safety
+    ///
+    /// As [`SendQueue::write_payload`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn write_segments(
+        &self,
+        wqe: NonNull<u8>,
+        segments: &[Segment],
+    ) -> Result<(), PostError> {
+        if segments.len() > self.max_segments as usize {
+            return Err(self.too_many_segments(segments.len()));
+        }
+        let length = total_length(segments)?;
+        // SAFETY: by the caller; behind the element is room for `max_segments`.
+        unsafe {
+            write_segments(wqe.add(size_of::<rxe::SendWqe>()), segments);
+            write_message(wqe, message(length, segments.len() as u32));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn too_many_segments(&self, segments: usize) -> PostError {
+        PostError::TooManySegments {
+            segments,
+            max: self.max_segments,
         }
     }
 
@@ -150,6 +193,18 @@ impl SendQueue {
             .ring()
             .map_err(|errno| PostError::Doorbell { errno })
     }
+}
+
+/// Writes how much a request has to carry.
+///
+/// # Safety
+///
+/// `wqe` must be a slot of the ring.
+#[inline(always)]
+unsafe fn write_message(wqe: NonNull<u8>, message: rxe::DmaInfo) {
+    let wqe = wqe.cast::<rxe::SendWqe>().as_ptr();
+    // SAFETY: by the caller.
+    unsafe { (&raw mut (*wqe).dma).write(message) };
 }
 
 /// Where a request goes besides to the queue pair's own peer.

@@ -34,7 +34,7 @@ pub(crate) use mlx5::Card;
 use super::linux::each_netlink_message;
 use super::{
     DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, LocalService, MapFor, Question, Value,
-    WriteCommand,
+    WriteCommand, doorbell_answer,
 };
 
 /// A byte of the input from here on refuses the call that it is read for.
@@ -362,8 +362,8 @@ fn capable_device() -> uverbs::ExQueryDeviceResp {
 struct Doorbell(Arc<Hostile>);
 
 impl DoorbellCommand for Doorbell {
-    fn send(&self, _fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.0.state().refuse()
+    fn send(&self, _fd: BorrowedFd<'_>) -> isize {
+        doorbell_answer(self.0.state().refuse())
     }
 }
 

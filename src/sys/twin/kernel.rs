@@ -12,7 +12,7 @@ use nix::poll::PollFd;
 use super::{Call, Twin};
 use crate::sys::{
     DOORBELL_LENGTH, DoorbellCommand, IoctlCommand, Kernel, Linux, LocalService, MapFor, Question,
-    Value, WriteCommand,
+    Value, WriteCommand, doorbell_answer,
 };
 
 /// The twin's doorbell.
@@ -23,14 +23,14 @@ struct Doorbell {
 }
 
 impl DoorbellCommand for Doorbell {
-    fn send(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+    fn send(&self, fd: BorrowedFd<'_>) -> isize {
         let command = WriteCommand {
             request: &mut self.request.clone(),
             response: None,
             indirect: None,
             new_fd: None,
         };
-        self.twin.write_command(fd, command)
+        doorbell_answer(self.twin.write_command(fd, command))
     }
 }
 
