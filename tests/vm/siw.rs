@@ -41,7 +41,7 @@ pub fn choose(others: Vec<Test>) -> Vec<Test> {
     shared.chain(tests()).collect()
 }
 
-const SHARED: [&str; 83] = [
+const SHARED: [&str; 86] = [
     "self_test::",
     "guide::",
     "streams::basics::",
@@ -126,4 +126,7 @@ const SHARED: [&str; 83] = [
     "interop::streams::",
     "loopback::random_requests_of_all_kinds",
     "loopback::what_is_not_there_is_named",
+    "endurance::removal::what_nobody",
+    "endurance::removal::waits_end",
+    "endurance::removal::a_wildcard",
 ];
