@@ -64,8 +64,10 @@ impl IdEvent {
                 kind
             }
             E::DISCONNECTED if state.transport() == Some(Transport::Iwarp) => {
-                // The kernel has moved it already.
+                // The kernel has moved it, unless a request of this side failed: siw then closes the
+                // connection and leaves the queue pair, with all that is posted, as it was.
                 if let Some(qp) = state.qp_entry() {
+                    let _ = QpModify::to(QpState::Error).apply(&qp);
                     qp.set_state(QpState::Error.to_kernel());
                 }
                 kind

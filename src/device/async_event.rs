@@ -19,10 +19,13 @@ use crate::sys::{Attr, Value};
 /// An event is a plain value. Dropping it is all the acknowledgement that there is: destroying a
 /// queue waits for nobody.
 ///
-/// What a device reports depends on its driver. rxe reports completion queues that overflow, limits
-/// of shared receive queues, ports and GIDs; on Linux 6.12, but not on 6.1, also
-/// [`LastWqeReached`](Self::LastWqeReached); and on 7.x
-/// [`QpAccessError`](Self::QpAccessError). siw reports completion queues that overflow.
+/// What a device reports depends on its driver. rxe and siw report completion queues that overflow,
+/// limits of shared receive queues, ports that go down and come back, and
+/// [`SendQueueDrained`](Self::SendQueueDrained). rxe reports GIDs as well; on Linux 6.12, but not on
+/// 6.1, also [`LastWqeReached`](Self::LastWqeReached); and on 7.x
+/// [`QpAccessError`](Self::QpAccessError). siw reports what fails at the peer or on this side:
+/// [`QpFatal`](Self::QpFatal), [`QpRequestError`](Self::QpRequestError),
+/// [`QpAccessError`](Self::QpAccessError).
 #[doc(alias = "ibv_async_event")]
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,16 +34,19 @@ pub enum AsyncEvent {
     /// rxe there is one event for each completion, and the queue works again once it was polled; a
     /// queue pair goes on when the completion of a request is lost, and not when it is a receive's.
     CqError(CqToken),
-    /// The queue pair failed, and no completion could say so (`IBV_EVENT_QP_FATAL`).
+    /// The queue pair failed, and no completion could say so (`IBV_EVENT_QP_FATAL`). siw reports it
+    /// also where one does.
     QpFatal(QpToken),
     /// The queue pair received a request that makes no sense (`IBV_EVENT_QP_REQ_ERR`).
     QpRequestError(QpToken),
-    /// The peer asked for memory that it may not reach (`IBV_EVENT_QP_ACCESS_ERR`).
+    /// The peer asked for memory that it may not reach (`IBV_EVENT_QP_ACCESS_ERR`). With siw also: what
+    /// came was to be put into memory of this side that may not be written to.
     QpAccessError(QpToken),
     /// A message came before the queue pair was moved to RTS (`IBV_EVENT_COMM_EST`).
     /// [`CmId::notify_established`](crate::CmId::notify_established) tells the connection manager.
     CommunicationEstablished(QpToken),
-    /// The send queue is drained, after a move to SQD (`IBV_EVENT_SQ_DRAINED`).
+    /// The send queue is drained, after a move to SQD (`IBV_EVENT_SQ_DRAINED`). With siw: there were
+    /// requests when the connection ended, and all of them have come back.
     SendQueueDrained(QpToken),
     /// The connection went over to its alternate path (`IBV_EVENT_PATH_MIG`).
     PathMigrated(QpToken),

@@ -18,7 +18,7 @@ bitflags! {
         const LOCAL_WRITE = AccessFlags::LOCAL_WRITE.bits();
         /// Peers may write to it; needs `LOCAL_WRITE`.
         const REMOTE_WRITE = AccessFlags::REMOTE_WRITE.bits();
-        /// Peers may read it.
+        /// Peers may read it. siw does not look: who knows the key of a region can read it.
         const REMOTE_READ = AccessFlags::REMOTE_READ.bits();
         /// Peers may use atomics on it; needs `LOCAL_WRITE`.
         const REMOTE_ATOMIC = AccessFlags::REMOTE_ATOMIC.bits();

@@ -16,11 +16,11 @@ pub struct Path {
     pub source_gid_index: u8,
     /// Our port.
     pub port: u8,
-    /// Routers that may be passed.
+    /// Routers that may be passed. For datagrams on RoCE the kernel takes it from the route instead.
     pub hop_limit: u8,
     /// Traffic class (the IP header's on RoCE v2).
     pub traffic_class: u8,
-    /// Flow label, 20 bits.
+    /// Flow label, 20 bits. rxe writes none.
     pub flow_label: u32,
     /// Service level.
     pub service_level: u8,

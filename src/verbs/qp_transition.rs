@@ -30,6 +30,11 @@ pub(super) fn explain(
         format!("{from:?} to {to:?} needs {missing:?} as well")
     } else if !superfluous.is_empty() {
         format!("{from:?} to {to:?} does not allow {superfluous:?}")
+    } else if from == QpState::Sqd {
+        format!(
+            "{from:?} to {to:?}: the send queue is not drained yet, or a value is out of the \
+             device's range"
+        )
     } else {
         format!("{from:?} to {to:?}: a value is out of the device's range")
     })
@@ -48,8 +53,10 @@ fn attributes(kind: QpType, from: QpState, to: QpState) -> Option<(QpAttrMask, Q
         (Init, Init) => (none, place(kind)),
         (Init, Rtr) => (receiving(kind), beside_receiving(kind)),
         (Rtr, Rts) => (sending(kind), beside_sending(kind)),
-        (Rts | Sqd | Sqe, Rts) => (none, beside_sending(kind)),
-        (Rts | Sqd, Sqd) => (none, A::all()),
+        (Rts | Sqd, Rts) => (none, beside_sending(kind)),
+        (Sqe, Rts) => (none, after_an_error(kind)),
+        (Rts, Sqd) => (none, A::EN_SQD_ASYNC_NOTIFY),
+        (Sqd, Sqd) => (none, while_drained(kind)),
         _ => return None,
     })
 }
@@ -103,6 +110,31 @@ fn beside_sending(kind: QpType) -> QpAttrMask {
     }
 }
 
+/// Failed requests of reliable connections end in ERROR, and not here.
+fn after_an_error(kind: QpType) -> QpAttrMask {
+    use QpAttrMask as A;
+    match kind {
+        QpType::UD => A::CUR_STATE | A::QKEY,
+        QpType::UC => A::CUR_STATE | A::ACCESS_FLAGS,
+        _ => A::empty(),
+    }
+}
+
+/// What may change while nothing is sent.
+fn while_drained(kind: QpType) -> QpAttrMask {
+    use QpAttrMask as A;
+    let path = A::AV | A::ALT_PATH | A::PATH_MIG_STATE | A::ACCESS_FLAGS | A::PKEY_INDEX;
+    let asking = A::PORT | A::TIMEOUT | A::RETRY_CNT | A::RNR_RETRY | A::MAX_QP_RD_ATOMIC;
+    let answering = A::MAX_DEST_RD_ATOMIC | A::MIN_RNR_TIMER;
+    match kind {
+        QpType::UD => A::PKEY_INDEX | A::QKEY,
+        QpType::UC => path,
+        QpType::XRC_INI => path | asking,
+        QpType::XRC_TGT => path | answering | A::PORT | A::TIMEOUT,
+        _ => path | asking | answering,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,5 +174,40 @@ mod tests {
         assert!(path.contains("does not allow QpAttrMask(AV)"), "{path}");
         let number = refusal(QpType::UD, QpState::Rtr, QpState::Rts, A::empty());
         assert!(number.contains("needs QpAttrMask(SQ_PSN)"), "{number}");
+    }
+
+    #[test]
+    fn a_drained_queue_pair_is_told_what_its_type_can_change() {
+        let text = |kind, from, to, given| refusal(kind, from, to, given);
+        let (rts, sqd) = (QpState::Rts, QpState::Sqd);
+        let going = text(QpType::RC, rts, sqd, A::TIMEOUT);
+        assert!(
+            going.contains("does not allow QpAttrMask(TIMEOUT)"),
+            "{going}"
+        );
+        let quiet = text(QpType::RC, rts, sqd, A::EN_SQD_ASYNC_NOTIFY);
+        assert!(quiet.contains("out of the device's range"), "{quiet}");
+        for kind in [QpType::UC, QpType::UD, QpType::XRC_TGT] {
+            let there = text(kind, sqd, sqd, A::RETRY_CNT);
+            assert!(
+                there.contains("does not allow QpAttrMask(RETRY_CNT)"),
+                "{kind:?}: {there}"
+            );
+        }
+        for (kind, given) in [
+            (QpType::RC, A::AV | A::RETRY_CNT | A::MIN_RNR_TIMER),
+            (QpType::UC, A::AV | A::ACCESS_FLAGS),
+            (QpType::UD, A::QKEY | A::PKEY_INDEX),
+            (QpType::XRC_INI, A::AV | A::RNR_RETRY),
+            (QpType::XRC_TGT, A::AV | A::MIN_RNR_TIMER | A::TIMEOUT),
+        ] {
+            let there = text(kind, sqd, sqd, given);
+            assert!(there.contains("not drained yet"), "{kind:?}: {there}");
+        }
+        let failed = text(QpType::RC, QpState::Sqe, rts, A::ACCESS_FLAGS);
+        assert!(
+            failed.contains("does not allow QpAttrMask(ACCESS_FLAGS)"),
+            "{failed}"
+        );
     }
 }

@@ -2,6 +2,7 @@
 //! well.
 
 mod connections;
+mod failures;
 mod requests;
 
 use rdmacm::{Driver, Qp, QpState, Result};
@@ -11,7 +12,7 @@ use crate::harness::Test;
 
 /// The tests of this module.
 fn tests() -> Vec<Test> {
-    [connections::tests(), requests::tests()]
+    [connections::tests(), failures::tests(), requests::tests()]
         .into_iter()
         .flatten()
         .collect()
@@ -40,7 +41,7 @@ pub fn choose(others: Vec<Test>) -> Vec<Test> {
     shared.chain(tests()).collect()
 }
 
-const SHARED: [&str; 82] = [
+const SHARED: [&str; 86] = [
     "self_test::",
     "guide::",
     "streams::basics::",
@@ -89,6 +90,7 @@ const SHARED: [&str; 82] = [
     "traffic::addresses::ipv6_connects",
     "traffic::addresses::wildcards_have_a_port_and_no_device",
     "traffic::device::all_share_context_and_protection_domain",
+    "verbs::async_events::a_port_goes_down",
     "verbs::depths::what_siw",
     "cm_behaviours::sync::",
     "cm_behaviours::options::options_that_come_too_late_are_refused",
@@ -124,4 +126,7 @@ const SHARED: [&str; 82] = [
     "interop::streams::",
     "loopback::random_requests_of_all_kinds",
     "loopback::what_is_not_there_is_named",
+    "endurance::removal::what_nobody",
+    "endurance::removal::waits_end",
+    "endurance::removal::a_wildcard",
 ];

@@ -448,6 +448,58 @@ proptest! {
         }
     }
 
+    /// Receives come out as they went in, each as soon as it is posted, and the queue is full exactly at
+    /// its depth.
+    #[test]
+    fn a_receive_queue_is_a_queue(log in 0u32..4, steps in prop::collection::vec(0u8..5, 0..120)) {
+        let depth = 1usize << log;
+        let shared = Shared::new(depth * size_of::<Rqe>());
+        let mut queue = RecvQueue::new(shared.mapping.clone(), depth as u32, 1).unwrap();
+        let (mut posted, mut taken) = (std::collections::VecDeque::new(), 0);
+        for (number, step) in (0u64..).zip(steps) {
+            if step < 3 {
+                let is_full = posted.len() == depth;
+                let segment = [segment(number, 1, 1)];
+                prop_assert_eq!(queue.post(number, &segment).is_err(), is_full);
+                if !is_full {
+                    posted.push_back(number);
+                }
+                continue;
+            }
+            let rqe = shared.take_receive(taken % depth);
+            taken += usize::from(rqe.is_some());
+            let found = rqe.map(|rqe| (rqe.id, rqe.sge[0].laddr));
+            prop_assert_eq!(found, posted.pop_front().map(|number| (number, number)));
+        }
+    }
+
+    /// Completions come out as the kernel put them in, however many are polled for at a time.
+    #[test]
+    fn a_completion_queue_is_a_queue(
+        log in 0u32..4,
+        steps in prop::collection::vec(prop_oneof![Just(None), (0usize..6).prop_map(Some)], 0..120),
+    ) {
+        let depth = 1usize << log;
+        let (shared, mut queue) = completion_queue(depth as u32);
+        let (mut there, mut put) = (std::collections::VecDeque::new(), 0);
+        for (number, step) in (0u64..).zip(steps) {
+            let Some(limit) = step else {
+                // The kernel drops what finds no room.
+                if there.len() < depth {
+                    shared.write(put % depth * size_of::<Cqe>(), cqe(number, 3, 0));
+                    there.push_back(number);
+                    put += 1;
+                }
+                continue;
+            };
+            let mut entries = [Completion::default(); 6];
+            let polled = queue.poll(&mut entries[..limit]);
+            let found: Vec<u64> = polled.iter().map(Completion::wr_id).collect();
+            let due = limit.min(there.len());
+            prop_assert_eq!(found, there.drain(..due).collect::<Vec<_>>());
+        }
+    }
+
     /// Whatever the kernel puts there: no panic, and never more than there can be.
     #[test]
     fn any_completion_can_be_polled(bytes in prop::collection::vec(any::<u8>(), 4 * 32)) {

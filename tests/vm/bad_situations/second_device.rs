@@ -26,12 +26,20 @@ pub fn tests() -> Vec<Test> {
 pub struct SecondDevice;
 
 impl SecondDevice {
-    pub const NAME: &str = "rxe1";
     pub const INTERFACE: &str = "dummy1";
 
+    /// Its name, which is its driver's with a number.
+    pub fn name() -> &'static str {
+        match environment::device().starts_with("siw") {
+            true => "siw1",
+            false => "rxe1",
+        }
+    }
+
     pub fn add() -> io::Result<Self> {
-        let netdev = ["type", "rxe", "netdev", Self::INTERFACE];
-        rdma_link(&[&["add", Self::NAME], &netdev[..]].concat())?;
+        let name = Self::name();
+        let kind = name.trim_end_matches('1');
+        rdma_link(&["add", name, "type", kind, "netdev", Self::INTERFACE])?;
         Ok(Self)
     }
 
@@ -39,7 +47,7 @@ impl SecondDevice {
         let devices = rdmacm::devices().expect("the devices can be listed");
         let found = devices
             .into_iter()
-            .find(|device| device.name() == Self::NAME);
+            .find(|device| device.name() == Self::name());
         found.expect("it was added")
     }
 
@@ -50,7 +58,7 @@ impl SecondDevice {
 
 impl Drop for SecondDevice {
     fn drop(&mut self) {
-        rdma_link(&["delete", Self::NAME]).expect("the device can be removed");
+        rdma_link(&["delete", Self::name()]).expect("the device can be removed");
     }
 }
 

@@ -58,7 +58,7 @@ impl Removal {
     pub fn of(device: SecondDevice) -> Self {
         let (end, ended) = mpsc::channel();
         thread::spawn(move || {
-            let removed = rdma_link(&["delete", SecondDevice::NAME]);
+            let removed = rdma_link(&["delete", SecondDevice::name()]);
             // There is nothing left to remove when it is dropped.
             std::mem::forget(device);
             let _ = end.send(removed);
@@ -332,7 +332,7 @@ fn a_wildcard_listener_outlives_its_devices() -> TestResult {
             Ok::<_, rdmacm::Error>((connected?, accepted?))
         })?;
         let context = server.id().context()?;
-        assert_eq!(context.device().name(), SecondDevice::NAME);
+        assert_eq!(context.device().name(), SecondDevice::name());
         let removal = Removal::of(device);
         for mut end in [client, server] {
             end.set_timeout(Some(PATIENCE));

@@ -3,7 +3,8 @@
 use std::error::Error;
 
 use rdmacm::{
-    Access, Data, FlushPlacement, MwType, Opcode, PostError, QpType, SendFlags, SendRequest, Work,
+    Access, Buffer, Data, Destination, FlushPlacement, Mw, MwType, Opcode, PostError, SendFlags,
+    SendRequest, Work,
 };
 
 use super::line::{self, Line, Service, lacks};
@@ -11,6 +12,7 @@ use super::{flags, layouts};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
 use crate::pair::{assert_holds, pattern};
+use crate::verbs::{QKEY, own_path};
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -177,33 +179,55 @@ fn flushes() -> TestResult {
     })
 }
 
-/// Windows are opened and closed with every flag, and closed by a peer's message of any size.
+/// Windows are opened and closed with every flag, over every service that has them.
 fn windows() -> TestResult {
-    let mut line = reliable()?;
-    if line.is_siw {
-        return Ok(Outcome::Skip("siw has no memory windows".into()));
-    }
-    let access = line::ANY_ACCESS | Access::MW_BIND;
-    let region = line.near.pd.alloc(8192, access)?;
-    for flags in flags() {
-        for mw_type in [MwType::One, MwType::Two] {
-            let mut window = line.near.pd.alloc_mw(mw_type)?;
-            for range in [0..1, 17..8192, 0..8192] {
-                let opening = Work::BindWindow {
-                    window: &mut window,
-                    region: region.as_ref(),
-                    range,
-                    access: Access::REMOTE_READ | Access::REMOTE_WRITE,
-                };
-                carry(&mut line, flags, Opcode::BindWindow, opening)?;
-                if mw_type == MwType::Two {
-                    let closing = Work::Invalidate { window: &window };
-                    carry(&mut line, flags, Opcode::LocalInvalidate, closing)?;
-                }
+    for service in [Service::Reliable, Service::Unreliable] {
+        let mut line = match Line::new(service)? {
+            Ok(line) => line,
+            Err(reason) => return Ok(Outcome::Skip(reason)),
+        };
+        if line.is_siw {
+            return Ok(Outcome::Skip("siw has no memory windows".into()));
+        }
+        let access = line::ANY_ACCESS | Access::MW_BIND;
+        let region = line.near.pd.alloc(8192, access)?;
+        for flags in flags() {
+            for mw_type in [MwType::One, MwType::Two] {
+                open_and_close(&mut line, flags, service, mw_type, &region)?;
             }
         }
     }
     Ok(Outcome::Pass)
+}
+
+/// An unreliable connection opens windows, but closes none.
+fn open_and_close(
+    line: &mut Line,
+    flags: SendFlags,
+    service: Service,
+    mw_type: MwType,
+    region: &Buffer,
+) -> Checked {
+    let mut window = line.near.pd.alloc_mw(mw_type)?;
+    for range in [0..1, 17..8192, 0..8192] {
+        let opening = Work::BindWindow {
+            window: &mut window,
+            region: region.as_ref(),
+            range,
+            access: Access::REMOTE_READ | Access::REMOTE_WRITE,
+        };
+        carry(line, flags, Opcode::BindWindow, opening)?;
+        match (mw_type, service) {
+            (MwType::Two, Service::Reliable) => {
+                let closing = Work::Invalidate { window: &window };
+                carry(line, flags, Opcode::LocalInvalidate, closing)?;
+            }
+            // What is open is not opened.
+            (MwType::Two, _) => window = line.near.pd.alloc_mw(mw_type)?,
+            (MwType::One, _) => {}
+        }
+    }
+    Ok(())
 }
 
 /// A message takes a key of the peer's away: that of a window, and on siw that of a region.
@@ -223,70 +247,76 @@ fn invalidating_sends() -> TestResult {
             seed += 1;
             println!("{flags:?}, segments of {layout:?}");
             let bytes = pattern(seed, layout.iter().sum());
-            let expendable = line.far.pd.alloc(64, line::ANY_ACCESS)?;
-            let rkey = match &mut window {
-                Some(window) => line.open_at_the_peer(window, &region)?,
-                None => expendable.remote().rkey,
-            };
             let segments = line.near.place(&bytes, &layout)?;
-            line.far.clear(bytes.len())?;
-            line.far.expect(true, bytes.len())?;
-            line.near.post(SendRequest {
-                wr_id: line::REQUEST,
-                flags,
-                work: Work::SendInvalidate {
-                    data: Data::Segments(&segments),
-                    rkey,
-                },
-            })?;
-            line.mark()?;
-            line.near.check_sent(Opcode::Send, flags)?;
-            let received = line.far.received(line::REQUEST)?;
-            // siw does not tell a program which.
-            let told = (!line.is_siw).then_some(rkey);
-            assert_eq!(received.result()?.invalidated(), told);
-            line.far.received(line::MARKER)?.result()?;
-            line.far.check(false, 0, &bytes);
+            let data = Data::Segments(&segments);
+            invalidate(&mut line, &region, window.as_mut(), flags, data, &bytes)?;
+        }
+        for length in [0, 1, line.inline, line.inline + 1] {
+            seed += 1;
+            println!("{flags:?}, {length} bytes inline");
+            let bytes = pattern(seed, length);
+            let data = Data::Inline(&bytes);
+            invalidate(&mut line, &region, window.as_mut(), flags, data, &bytes)?;
         }
     }
     Ok(Outcome::Pass)
 }
 
+/// Sends one message that takes a key away, or checks that it is refused.
+fn invalidate(
+    line: &mut Line,
+    region: &Buffer,
+    window: Option<&mut Mw>,
+    flags: SendFlags,
+    data: Data<'_>,
+    bytes: &[u8],
+) -> Checked {
+    let expected = match data {
+        Data::Inline(_) if line.is_siw => Some(lacks("inline sends with invalidation")),
+        Data::Inline(_) if bytes.len() > line.inline => Some(PostError::InlineTooLong {
+            length: bytes.len(),
+            max: line.inline as u32,
+        }),
+        _ => None,
+    };
+    if let Some(expected) = expected {
+        let rkey = region.remote().rkey;
+        let work = Work::SendInvalidate { data, rkey };
+        refused(line, flags, work, expected);
+        return Ok(());
+    }
+    let expendable = line.far.pd.alloc(64, line::ANY_ACCESS)?;
+    let rkey = match window {
+        Some(window) => line.open_at_the_peer(window, region)?,
+        None => expendable.remote().rkey,
+    };
+    line.far.clear(bytes.len())?;
+    line.far.expect(true, bytes.len())?;
+    line.near.post(SendRequest {
+        wr_id: line::REQUEST,
+        flags,
+        work: Work::SendInvalidate { data, rkey },
+    })?;
+    line.mark()?;
+    line.near.check_sent(Opcode::Send, flags)?;
+    let received = line.far.received(line::REQUEST)?;
+    // siw does not tell a program which.
+    let told = (!line.is_siw).then_some(rkey);
+    assert_eq!(received.result()?.invalidated(), told);
+    line.far.received(line::MARKER)?.result()?;
+    line.far.check(false, 0, bytes);
+    Ok(())
+}
+
 /// What a service does not carry out is refused before it is posted.
 fn what_a_service_does_not_have() -> TestResult {
-    for service in [Service::Unreliable, Service::Datagram] {
+    for service in [Service::Unreliable, Service::Datagram, Service::Reliable] {
         let mut line = match Line::new(service)? {
             Ok(line) => line,
             Err(reason) => return Ok(Outcome::Skip(reason)),
         };
-        let at = line.far.target.remote();
-        let into = line.near.place(&[0; 8], &[8])?;
-        let qp_type = service.qp_type();
-        let expected = PostError::WrongQpType { qp_type };
         for flags in flags() {
-            let read = Work::Read {
-                from: at,
-                into: &into,
-            };
-            refused(&mut line, flags, read, expected);
-            let add = Work::FetchAdd {
-                at,
-                add: 1,
-                into: into[0],
-            };
-            refused(&mut line, flags, add, expected);
-            let bytes = [0; 8];
-            refused(
-                &mut line,
-                flags,
-                Work::AtomicWrite { to: at, bytes },
-                expected,
-            );
-            if qp_type == QpType::Ud {
-                let data = Data::Segments(&[]);
-                refused(&mut line, flags, Work::Send(data), expected);
-                refused(&mut line, flags, Work::Write { to: at, data }, expected);
-            }
+            refuse_all(&mut line, service, flags)?;
         }
         // Nothing of it is in the queue.
         line.far.expect(false, 0)?;
@@ -295,4 +325,83 @@ fn what_a_service_does_not_have() -> TestResult {
         line.far.received(line::MARKER)?.result()?;
     }
     Ok(Outcome::Pass)
+}
+
+/// Tries each kind of request that the service does not have.
+fn refuse_all(line: &mut Line, service: Service, flags: SendFlags) -> Checked {
+    let (at, rkey) = (line.far.target.remote(), line.far.target.remote().rkey);
+    let into = line.near.place(&[0; 8], &[8])?;
+    let qp_type = service.qp_type();
+    let pd = line.near.pd.clone();
+    let handle = pd.address_handle(&own_path(pd.context())?)?;
+    let region = pd.alloc(64, Access::LOCAL_WRITE | Access::MW_BIND)?;
+    let (mut opening, closing) = (pd.alloc_mw(MwType::Two)?, pd.alloc_mw(MwType::Two)?);
+    let to = Destination {
+        handle: &handle,
+        qp_num: line.far.qp.number(),
+        qkey: QKEY,
+    };
+    let (data, immediate) = (Data::Segments(&[]), 1);
+    let datagrams = [
+        Work::SendDatagram { to, data },
+        Work::SendDatagramImmediate {
+            to,
+            data,
+            immediate,
+        },
+    ];
+    let reliable_only = [
+        Work::Read {
+            from: at,
+            into: &into,
+        },
+        Work::CompareSwap {
+            at,
+            compare: 0,
+            swap: 1,
+            into: into[0],
+        },
+        Work::FetchAdd {
+            at,
+            add: 1,
+            into: into[0],
+        },
+        Work::AtomicWrite {
+            to: at,
+            bytes: [0; 8],
+        },
+        Work::Flush {
+            at,
+            length: None,
+            placement: FlushPlacement::Global,
+        },
+        Work::SendInvalidate { data, rkey },
+        Work::Invalidate { window: &closing },
+    ];
+    let connected_only = [
+        Work::Send(data),
+        Work::SendImmediate { data, immediate },
+        Work::Write { to: at, data },
+        Work::WriteImmediate {
+            to: at,
+            data,
+            immediate,
+        },
+        Work::BindWindow {
+            window: &mut opening,
+            region: region.as_ref(),
+            range: 0..8,
+            access: Access::REMOTE_READ,
+        },
+    ];
+    let works: Vec<Work<'_>> = match service {
+        Service::Reliable => datagrams.into(),
+        Service::Unreliable => datagrams.into_iter().chain(reliable_only).collect(),
+        Service::Datagram => reliable_only.into_iter().chain(connected_only).collect(),
+    };
+    for (number, work) in works.into_iter().enumerate() {
+        println!("{service:?}, {flags:?}, number {number}");
+        refused(line, flags, work, PostError::WrongQpType { qp_type });
+    }
+    Ok(())
 }

@@ -1,13 +1,15 @@
 //! Queue pairs that the program itself moves from state to state, without an id.
 
+use std::time::Instant;
+
 use rdmacm::{
-    Access, CompletionStatus, Context, Cq, ErrorKind, Pd, PostError, Qp, QpAttr, QpModify, QpState,
-    Result,
+    Access, AsyncEvent, Completion, CompletionStatus, Context, Cq, ErrorKind, Pd, PostError, Qp,
+    QpAttr, QpModify, QpState, Result,
 };
 
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
-use crate::pair::{assert_holds, next_completion, pattern};
+use crate::pair::{ANY_ACCESS, PATIENCE, QUIET, assert_holds, next_completion, pattern};
 use crate::verbs::own_path;
 
 /// The tests of this module.
@@ -16,6 +18,7 @@ pub fn tests() -> Vec<Test> {
         a_queue_pair_connected_to_itself,
         a_queue_pair_is_used_again_after_a_reset,
         refusals_name_the_attribute,
+        a_queue_pair_that_is_drained_begins_no_requests,
         posting_depends_on_the_state,
         changing_after_destroy_is_refused,
     ]
@@ -45,11 +48,12 @@ impl Loop {
     }
 
     /// The states in the order in which they follow each other.
-    const WAY: [QpState; 5] = [
+    const WAY: [QpState; 6] = [
         QpState::Reset,
         QpState::Init,
         QpState::Rtr,
         QpState::Rts,
+        QpState::Sqd,
         QpState::Error,
     ];
 
@@ -152,7 +156,7 @@ struct Refusal {
     words: &'static [&'static str],
 }
 
-const REFUSALS: [Refusal; 10] = [
+const REFUSALS: [Refusal; 13] = [
     Refusal {
         from: QpState::Reset,
         change: |_| Ok(QpModify::to(QpState::Error)),
@@ -199,6 +203,21 @@ const REFUSALS: [Refusal; 10] = [
         words: &["Rts to Init", "no transition"],
     },
     Refusal {
+        from: QpState::Rts,
+        change: |_| Ok(QpModify::to(QpState::Sqd).timeout(3)),
+        words: &["Rts to Sqd", "does not allow", "TIMEOUT"],
+    },
+    Refusal {
+        from: QpState::Sqd,
+        change: |_| Ok(QpModify::to(QpState::Sqd).qkey(3)),
+        words: &["Sqd to Sqd", "does not allow", "QKEY"],
+    },
+    Refusal {
+        from: QpState::Sqd,
+        change: |looped| Ok(looped.to_init()),
+        words: &["Sqd to Init", "no transition"],
+    },
+    Refusal {
         from: QpState::Error,
         change: |looped| looped.to_rtr(),
         words: &["Error to Rtr", "no transition"],
@@ -225,6 +244,45 @@ fn refusals_name_the_attribute() -> TestResult {
         }
         assert_eq!(looped.qp.query_state()?, from, "as before");
     }
+    Ok(Outcome::Pass)
+}
+
+/// It says when it is drained, takes requests and keeps them until it may send again.
+fn a_queue_pair_that_is_drained_begins_no_requests() -> TestResult {
+    let context = environment::context();
+    let events = context.async_events()?;
+    let mut looped = Loop::in_state(&context, QpState::Rts)?;
+    looped.send_to_itself(1)?;
+    looped.qp.modify(&QpModify::to(QpState::Sqd))?;
+    let drained = AsyncEvent::SendQueueDrained(looped.qp.token());
+    assert_eq!(events.next_event(Some(PATIENCE))?, drained);
+    assert_eq!(looped.qp.query_state()?, QpState::Sqd);
+    let target = looped.pd.alloc(8, ANY_ACCESS)?;
+    let write = |qp: &mut Qp, wr_id| {
+        let mut batch = qp.send_half().batch();
+        batch.write(wr_id, target.remote()).signaled().from(&[])?;
+        batch.submit()
+    };
+    write(&mut looped.qp, 1)?;
+    let mut entry = [Completion::default()];
+    let waited = looped.cq.wait(&mut entry, Some(QUIET));
+    assert_eq!(waited.unwrap_err().kind(), ErrorKind::TimedOut);
+    // What is known of the peer may change meanwhile.
+    let patience = QpModify::to(QpState::Sqd).retry_count(3);
+    looped.qp.modify(&patience.timeout(15))?;
+    let info = looped.qp.query()?;
+    assert_eq!((info.retry_count, info.timeout), (3, 15));
+    // Some kernels drain once more at each change.
+    let begin = Instant::now();
+    while let Err(error) = looped.qp.modify(&QpModify::to(QpState::Rts)) {
+        assert!(error.to_string().contains("not drained yet"), "{error}");
+        assert!(begin.elapsed() < PATIENCE, "{error}");
+        std::thread::sleep(QUIET);
+    }
+    // rxe looks for requests when it is told of one.
+    write(&mut looped.qp, 2)?;
+    assert_eq!([looped.next_success()?, looped.next_success()?], [1, 2]);
+    looped.send_to_itself(2)?;
     Ok(Outcome::Pass)
 }
 

@@ -17,6 +17,7 @@ pub fn tests() -> Vec<Test> {
     tests![
         a_datagram_arrives_behind_its_header,
         a_datagram_can_be_answered,
+        a_handle_says_how_packets_travel,
         a_receive_without_room_for_the_header_gets_nothing,
         a_wrong_queue_key_reaches_nobody,
         a_packet_is_filled_to_the_last_byte,
@@ -135,6 +136,37 @@ fn a_datagram_can_be_answered() -> TestResult {
         other.send(sender, b"answer")?;
         next_success(&mut one.cq)?;
         assert_holds(&one.inbox, GRH_LENGTH, b"answer");
+    }
+    Ok(Outcome::Pass)
+}
+
+/// The header tells what the packet had. On RoCE the kernel takes the hop limit from the route
+/// instead, and rxe writes no flow label.
+fn a_handle_says_how_packets_travel() -> TestResult {
+    const TRAFFIC_CLASS: u8 = 0x68;
+    let context = environment::context();
+    if context.port(1)?.link_layer == LinkLayer::InfiniBand {
+        return Ok(Outcome::Skip("on InfiniBand there is no header".into()));
+    }
+    for address in environment::addresses() {
+        let (mut one, mut other, plain) = two_at(address)?;
+        let path = rdmacm::Path {
+            traffic_class: TRAFFIC_CLASS,
+            flow_label: 0x1_2345,
+            ..path_of(&context, address)?
+        };
+        let handle = plain.pd().address_handle(&path)?;
+        other.receive(1, 100)?;
+        one.send(to(&handle, &other.qp), b"express")?;
+        next_success(&mut other.cq)?;
+        let header = other.inbox.read_vec(0, GRH_LENGTH)?;
+        let found = match address {
+            // That of IPv4 is in the second half.
+            IpAddr::V4(_) => header[21],
+            IpAddr::V6(_) => header[0] << 4 | header[1] >> 4,
+        };
+        assert_eq!(found, TRAFFIC_CLASS, "{address}: {header:x?}");
+        assert_holds(&other.inbox, GRH_LENGTH, b"express");
     }
     Ok(Outcome::Pass)
 }

@@ -41,7 +41,7 @@ fn is_listed() -> bool {
     let devices = rdmacm::devices().expect("the devices can be listed");
     devices
         .iter()
-        .any(|device| device.name() == SecondDevice::NAME)
+        .any(|device| device.name() == SecondDevice::name())
 }
 
 /// Whether all are destroyed one by one or dropped in any order.
