@@ -6,6 +6,7 @@ mod datagram;
 mod ends;
 pub mod killed;
 mod mapped;
+pub mod queue_pairs;
 
 pub use datagram::fork_with_datagrams;
 
@@ -18,6 +19,7 @@ pub fn tests() -> Vec<Test> {
         ends::tests(),
         killed::tests(),
         mapped::tests(),
+        queue_pairs::tests(),
         crowds::tests(),
         datagram::tests(),
     ]
