@@ -3,7 +3,9 @@
 pub mod basics;
 mod crowds;
 mod datagram;
+mod descriptors;
 mod ends;
+mod hand_made;
 pub mod killed;
 mod mapped;
 pub mod queue_pairs;
@@ -17,6 +19,7 @@ pub fn tests() -> Vec<Test> {
     [
         basics::tests(),
         ends::tests(),
+        descriptors::tests(),
         killed::tests(),
         mapped::tests(),
         queue_pairs::tests(),

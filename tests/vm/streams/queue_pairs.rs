@@ -1,19 +1,18 @@
 //! Queue pairs that fail by themselves: no event tells of it, and still all calls that wait end soon.
 
-use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Instant;
 
-use rdmacm::{Buffer, ConnParam, RdmaListener, RdmaStream, RemoteAddress, StreamSettings};
+use rdmacm::{RdmaStream, StreamSettings};
 use rdmacm_kernel_abi::uverbs::{CmdHeader, Command, ModifyQp, QpAttrMask, QpState};
 use zerocopy::IntoBytes;
 
 use super::basics::listen;
+use super::hand_made::{HandMade, Key};
 use super::killed::{Role, connected_with, end_during, read_when_polled, some, when_polled};
 use crate::harness::{Outcome, Test, TestResult, tests};
-use crate::pair::{End, PATIENCE, Plan, expect};
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -106,87 +105,6 @@ fn open_devices() -> io::Result<Vec<RawFd>> {
         }
     }
     Ok(found)
-}
-
-/// A peer that is made by hand: it keeps to the handshake of streams, and to nothing more.
-struct HandMade {
-    end: End,
-    /// Where it has its board and its receive buffer.
-    memory: Buffer,
-}
-
-/// Bytes of the peer's board and of each half of its buffer.
-const PART: usize = 1024;
-
-/// Whether the peer tells the true key of its receive buffer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Key {
-    True,
-    False,
-}
-
-impl HandMade {
-    /// A peer of a stream that is accepted.
-    fn connect(
-        listener: &RdmaListener,
-        to: std::net::SocketAddr,
-        key: Key,
-    ) -> Result<(Self, RdmaStream), Box<dyn Error>> {
-        // The memory is there before the handshake tells of it.
-        let plan = Plan {
-            recv_depth: 64,
-            ..Plan::default()
-        };
-        let channel = rdmacm::EventChannel::open()?;
-        let mut end = plan.end(crate::pair::resolve(&channel, to)?, channel)?;
-        let memory = end.buffer(3 * PART)?;
-        for number in 0..64 {
-            end.post_recv(number, &memory)?;
-        }
-        let hello = hello(&memory, key);
-        let asked = ConnParam::new().rnr_retry_count(7).private_data(&hello)?;
-        end.id.connect(&asked)?;
-        expect(&end.channel, "ESTABLISHED")?;
-        let (stream, _) = listener.accept_timeout(PATIENCE)?;
-        Ok((Self { end, memory }, stream))
-    }
-
-    /// Writes to where the other side has nothing.
-    fn write_anywhere(&mut self) -> io::Result<Instant> {
-        let segment = self.memory.slice(..8)?;
-        let nowhere = RemoteAddress {
-            address: 0x1000,
-            rkey: 1,
-        };
-        let now = Instant::now();
-        let posted = self
-            .end
-            .post(|batch| batch.write(1, nowhere).signaled().from(&[segment]));
-        posted.map_err(io::Error::other)?;
-        Ok(now)
-    }
-}
-
-/// The connection data of a stream of version 1: credits, where the board is and where the buffer.
-fn hello(memory: &Buffer, key: Key) -> [u8; 40] {
-    let remote = memory.remote();
-    let place = |at: usize, length: usize, rkey: u32| {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&(remote.address + at as u64).to_be_bytes());
-        bytes[8..12].copy_from_slice(&rkey.to_be_bytes());
-        bytes[12..].copy_from_slice(&(length as u32).to_be_bytes());
-        bytes
-    };
-    let rkey = match key {
-        Key::True => remote.rkey,
-        Key::False => remote.rkey ^ 1,
-    };
-    let mut hello = [0; 40];
-    hello[0] = 1;
-    hello[2..4].copy_from_slice(&64u16.to_be_bytes());
-    hello[8..24].copy_from_slice(&place(0, 2, remote.rkey));
-    hello[24..].copy_from_slice(&place(PART, PART, rkey));
-    hello
 }
 
 /// The device refuses what the peer does, and gives the connection up.
