@@ -195,15 +195,13 @@ impl Pending {
             // Dropping the request rejects the peer. Each connection costs memory and descriptors.
             return;
         }
-        let begun = Readiness::new()
-            .map_err(|error| Error::from_os("accept", &error))
-            .and_then(|own| {
-                let accepting = Accepting::begin(request, &self.settings, &own)?;
-                readiness
-                    .watch(own.as_fd(), HANDSHAKES)
-                    .map_err(|error| Error::from_os("accept", &error))?;
-                Ok((accepting, own))
-            });
+        // Not of the operation "accept", whose refusals are the peer's doing.
+        let os = |error| Error::from_os("stream", &error);
+        let begun = Readiness::new().map_err(os).and_then(|own| {
+            let accepting = Accepting::begin(request, &self.settings, &own)?;
+            readiness.watch(own.as_fd(), HANDSHAKES).map_err(os)?;
+            Ok((accepting, own))
+        });
         match begun {
             Ok(begun) => self.accepting.push(begun),
             // A peer that speaks something else, or is gone by now.

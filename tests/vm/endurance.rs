@@ -91,17 +91,24 @@ fn settled() -> Result<Usage, Box<dyn Error>> {
 }
 
 /// Memory of this process.
-fn resident_kib() -> Result<u64, Box<dyn Error>> {
+pub fn resident_kib() -> Result<u64, Box<dyn Error>> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let number = line.and_then(|line| line.split_whitespace().next());
     Ok(number.ok_or("no VmRSS in /proc/self/status")?.parse()?)
 }
 
+/// As [`go_rounds`], of as many rounds as a run of this length has.
+fn endure(full: usize, round: impl FnMut(usize) -> Result<(), Box<dyn Error>>) -> TestResult {
+    go_rounds(times(full), round)
+}
+
 /// Goes many rounds. In the middle and in the end the process and the kernel must hold no more than
 /// after the first tenth, which fills what is kept for reuse.
-fn endure(full: usize, mut round: impl FnMut(usize) -> Result<(), Box<dyn Error>>) -> TestResult {
-    let rounds = times(full);
+pub fn go_rounds(
+    rounds: usize,
+    mut round: impl FnMut(usize) -> Result<(), Box<dyn Error>>,
+) -> TestResult {
     let mut level = None;
     for number in 0..rounds {
         if number == rounds / 10 {

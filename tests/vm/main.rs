@@ -8,6 +8,7 @@ mod addr_info;
 mod bad_situations;
 mod cm_behaviours;
 mod connections;
+mod copied;
 mod counts;
 mod device_test;
 mod endurance;

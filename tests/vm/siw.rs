@@ -41,13 +41,15 @@ pub fn choose(others: Vec<Test>) -> Vec<Test> {
     shared.chain(tests()).collect()
 }
 
-const SHARED: [&str; 86] = [
+const SHARED: [&str; 88] = [
     "self_test::",
     "guide::",
     "streams::basics::",
     "streams::ends::",
     "streams::killed::",
     "streams::mapped::",
+    "streams::queue_pairs::while_",
+    "streams::queue_pairs::by_what_the_peer_writes",
     "streams::crowds::",
     // Where a connect is dropped, siw's kernel waits long in destroying the queue pair.
     "tokio::echoes_of_many_sizes",

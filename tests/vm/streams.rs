@@ -3,9 +3,12 @@
 pub mod basics;
 mod crowds;
 mod datagram;
+mod descriptors;
 mod ends;
+mod hand_made;
 pub mod killed;
 mod mapped;
+pub mod queue_pairs;
 
 pub use datagram::fork_with_datagrams;
 
@@ -16,8 +19,10 @@ pub fn tests() -> Vec<Test> {
     [
         basics::tests(),
         ends::tests(),
+        descriptors::tests(),
         killed::tests(),
         mapped::tests(),
+        queue_pairs::tests(),
         crowds::tests(),
         datagram::tests(),
     ]

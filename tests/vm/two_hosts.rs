@@ -9,6 +9,7 @@ mod host;
 mod link;
 mod neighbours;
 mod programs;
+mod streams;
 
 use std::process::ExitCode;
 
@@ -25,8 +26,13 @@ pub fn run(args: &[String]) -> ExitCode {
 }
 
 fn tests() -> Vec<Test> {
-    [programs::tests(), addresses::tests(), neighbours::tests()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        programs::tests(),
+        addresses::tests(),
+        neighbours::tests(),
+        streams::tests(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::environment;
@@ -15,7 +16,7 @@ pub const PATIENCE: Duration = Duration::from_secs(40);
 /// What a client says that its server interrupted.
 const INTERRUPTED: &str = "RDMA_CM_EVENT_CONNECT_ERROR, error: -22";
 
-/// In a command line: the address under test.
+/// In a command line: the server's address.
 pub const ADDR: &str = "ADDR";
 
 /// Two programs that belong together.
@@ -108,8 +109,10 @@ impl Case<'_> {
         client: Maker,
         patience: Duration,
     ) -> Result<(), Box<dyn Error>> {
-        let mut server = self.server.start(server)?.until_listening(self.port)?;
-        let client = self.client.start(client)?.wait(patience)?;
+        let address = environment::addr();
+        let server = self.server.start(server, address)?;
+        let mut server = server.until_listening(self.port)?;
+        let client = self.client.start(client, address)?.wait(patience)?;
         self.client.check(&client)?;
         if !self.server_goes_on {
             return self.server.check(&server.wait(patience)?);
@@ -122,8 +125,9 @@ impl Case<'_> {
 }
 
 impl Side<'_> {
-    fn start(&self, maker: Maker) -> Result<Program, Box<dyn Error>> {
-        let addr = environment::addr().to_string();
+    /// Starts the program of a maker, with the server's address.
+    pub fn start(&self, maker: Maker, address: IpAddr) -> Result<Program, Box<dyn Error>> {
+        let addr = address.to_string();
         let args: Vec<&str> = self
             .args
             .iter()
@@ -132,7 +136,8 @@ impl Side<'_> {
         Program::start(&maker.path(self.program), &args)
     }
 
-    fn check(&self, ended: &Ended) -> Result<(), Box<dyn Error>> {
+    /// Checks that it succeeded and said what it should.
+    pub fn check(&self, ended: &Ended) -> Result<(), Box<dyn Error>> {
         let mut lines = ended.output.lines();
         let unsaid = self
             .says

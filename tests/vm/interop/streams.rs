@@ -2,14 +2,14 @@
 
 use std::error::Error;
 use std::fmt::Write;
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::matrix::{self, ADDR, Case, Maker, PAIRS, Side};
+use crate::copied::{self, Folder};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
 use crate::programs::Program;
+use crate::streams::basics::pattern;
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -17,14 +17,14 @@ pub fn tests() -> Vec<Test> {
         rstream_with_calls_that_wait: 100 s,
         rstream_with_calls_that_do_not_wait: 200 s,
         rstream_in_an_event_loop: 200 s,
-        rstream_with_sizes_of_all_kinds: 2000 s,
+        rstream_with_sizes_of_all_kinds: 8000 s,
         rstream_with_small_buffers: 100 s,
         rstream_with_keepalive: 100 s,
         rstream_over_tcp: 100 s,
         riostream_with_calls_that_wait: 200 s,
         riostream_with_calls_that_do_not_wait: 100 s,
         riostream_in_an_event_loop: 200 s,
-        riostream_with_sizes_of_all_kinds: 2000 s,
+        riostream_with_sizes_of_all_kinds: 8000 s,
         rcopy: 1500 s,
     ]
 }
@@ -66,7 +66,8 @@ fn run_pairs(
     };
     let patience = match of_client.contains(&"-C") {
         true => matrix::PATIENCE,
-        false => Duration::from_secs(500),
+        // The series: some minutes where the machine does nothing else.
+        false => Duration::from_secs(1900),
     };
     case.run_pairs(pairs, patience)
 }
@@ -206,49 +207,16 @@ fn rstream_over_tcp() -> TestResult {
     )
 }
 
-/// A folder that goes when it is dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> std::io::Result<Self> {
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path)?;
-        Ok(Self(path))
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_string_lossy().into_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Copies files of these sizes, one after the other, over one server. Those that come are compared.
 fn copy(server: Maker, client: Maker, port: u16, sizes: &[usize]) -> Result<(), Box<dyn Error>> {
     let folder = Folder::new("rcopy")?;
-    let text = port.to_string();
-    let mut server =
-        Program::start(&server.path("rcopy"), &["-p", &text])?.until_listening(port)?;
-    for (round, size) in (0u64..).zip(sizes) {
-        let (from, to) = (folder.file("from"), folder.file("to"));
-        let bytes: Vec<u8> = (round..)
-            .map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0])
-            .take(*size)
-            .collect();
-        fs::write(&from, &bytes)?;
-        let target = format!("{}:{to}", environment::addr());
-        let args = [from.as_str(), &target, "-p", &text];
-        let ended = Program::start(&client.path("rcopy"), &args)?.wait(Duration::from_secs(300))?;
-        let line = format!("{size} bytes in ");
-        let is_told = ended.output.lines().any(|said| said.starts_with(&line));
-        if !ended.status.success() || !is_told {
-            return Err(ended.to_string().into());
-        }
-        compare(&bytes, Path::new(&to))?;
+    let (from, to) = (folder.file("from"), folder.file("to"));
+    let mut server = Program::serve(&server.path("rcopy"), port, &[])?;
+    for (round, size) in sizes.iter().enumerate() {
+        let bytes = pattern(round, *size);
+        let address = (environment::addr(), port);
+        copied::send(client, address, (&from, &to), &bytes, COPY_PATIENCE)?;
+        copied::compare(&bytes, &to)?;
         if !server.is_running()? {
             return Err(format!("the server ended: {}", server.wait(Duration::ZERO)?).into());
         }
@@ -256,15 +224,7 @@ fn copy(server: Maker, client: Maker, port: u16, sizes: &[usize]) -> Result<(), 
     Ok(())
 }
 
-fn compare(expected: &[u8], path: &Path) -> Result<(), Box<dyn Error>> {
-    let copied = fs::read(path)?;
-    let pairs = expected.iter().zip(&copied);
-    match pairs.into_iter().position(|(sent, came)| sent != came) {
-        Some(at) => Err(format!("byte {at} is another").into()),
-        None if copied.len() == expected.len() => Ok(()),
-        None => Err(format!("{} of {} bytes came", copied.len(), expected.len()).into()),
-    }
-}
+const COPY_PATIENCE: Duration = Duration::from_secs(300);
 
 fn copy_with_all_pairs(port: u16, sizes: &[usize]) -> TestResult {
     let mut failures = String::new();

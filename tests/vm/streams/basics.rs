@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,36 +49,51 @@ pub fn pair() -> io::Result<(RdmaStream, RdmaStream)> {
     pair_with(&StreamSettings::new())
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that tell where they belong: they repeat after a prime number of bytes, so that no buffer that
+/// comes twice or not at all goes unnoticed.
 pub fn pattern(from: usize, length: usize) -> Vec<u8> {
-    let byte = |at: usize| {
-        (at as u64)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .to_be_bytes()[0]
-    };
-    (from..from + length).map(byte).collect()
+    const PERIOD: usize = 65_521;
+    static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let byte = |at: u64| at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0];
+        (0..PERIOD as u64).map(byte).collect()
+    });
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        let rest = &BYTES[(from + bytes.len()) % PERIOD..];
+        bytes.extend_from_slice(&rest[..rest.len().min(length - bytes.len())]);
+    }
+    bytes
 }
 
 /// Writes a pattern and reads it at the other end.
 pub fn carry(from: &RdmaStream, to: &RdmaStream, length: usize, piece: usize) -> io::Result<()> {
     thread::scope(|scope| {
-        let writer = scope.spawn(move || {
-            let mut from = from;
-            for at in (0..length).step_by(piece) {
-                from.write_all(&pattern(at, piece.min(length - at)))?;
-            }
-            io::Result::Ok(())
-        });
-        let (mut to, mut at) = (to, 0);
-        let mut bytes = vec![0; 10_000];
-        while at < length {
-            let count = to.read(&mut bytes)?;
-            assert!(count > 0, "the end after {at} bytes");
-            assert_eq!(bytes[..count], pattern(at, count)[..], "from byte {at} on");
-            at += count;
-        }
+        let writer = scope.spawn(move || write_pattern(from, length, piece));
+        read_pattern(to, length)?;
         writer.join().expect("the writer does not panic")
     })
+}
+
+/// Writes a pattern, so many bytes at a time.
+pub fn write_pattern(mut to: &RdmaStream, length: usize, piece: usize) -> io::Result<()> {
+    for at in (0..length).step_by(piece) {
+        to.write_all(&pattern(at, piece.min(length - at)))?;
+    }
+    Ok(())
+}
+
+/// Reads a pattern and compares it.
+pub fn read_pattern(mut from: &RdmaStream, length: usize) -> io::Result<()> {
+    let mut bytes = vec![0; 10_000];
+    let mut at = 0;
+    while at < length {
+        let most = bytes.len().min(length - at);
+        let count = from.read(&mut bytes[..most])?;
+        assert!(count > 0, "the end after {at} bytes");
+        assert_eq!(bytes[..count], pattern(at, count)[..], "from byte {at} on");
+        at += count;
+    }
+    Ok(())
 }
 
 fn a_message_and_its_answer() -> TestResult {

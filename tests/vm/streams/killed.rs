@@ -27,7 +27,7 @@ pub fn tests() -> Vec<Test> {
 }
 
 /// How soon a call has to end.
-const SOON: Duration = Duration::from_secs(1);
+pub const SOON: Duration = Duration::from_secs(1);
 
 /// What the peer does until it is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,41 +128,50 @@ pub fn connected_with(role: Role) -> Result<(Peer, RdmaStream), Box<dyn Error>> 
 }
 
 /// Does something over and over while the peer is killed, and looks how that ends.
-fn kill_during(
-    role: Role,
-    mut act: impl FnMut(&RdmaStream) -> io::Result<()> + Send,
-) -> TestResult {
+fn kill_during(role: Role, act: impl FnMut(&RdmaStream) -> io::Result<()> + Send) -> TestResult {
     let (mut peer, stream) = connected_with(role)?;
-    let (killed, ended, error) = thread::scope(|scope| {
+    end_during(&stream, act, || peer.kill())?;
+    Ok(Outcome::Pass)
+}
+
+/// Does something over and over while the connection is `struck`, which tells when that was, and looks
+/// how it ends.
+pub fn end_during(
+    stream: &RdmaStream,
+    mut act: impl FnMut(&RdmaStream) -> io::Result<()> + Send,
+    strike: impl FnOnce() -> io::Result<Instant>,
+) -> io::Result<()> {
+    let (struck, ended, error) = thread::scope(|scope| {
         let worker = scope.spawn(|| {
             loop {
-                if let Err(error) = act(&stream) {
+                if let Err(error) = act(stream) {
                     return (Instant::now(), error);
                 }
             }
         });
         thread::sleep(Duration::from_millis(300));
-        assert!(!worker.is_finished(), "it ended before the peer was killed");
-        let killed = peer.kill()?;
+        assert!(!worker.is_finished(), "it ended before");
+        let struck = strike()?;
         let (ended, error) = worker.join().expect("no panic");
-        Ok::<_, io::Error>((killed, ended, error))
+        io::Result::Ok((struck, ended, error))
     })?;
     assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
-    let took = ended.saturating_duration_since(killed);
+    let took = ended.saturating_duration_since(struck);
     assert!(took < SOON, "{took:?}");
+    let mut stream = stream;
     let later = [
-        (&stream).read(&mut vec![0; 1 << 20]).err(),
-        (&stream).write(b"late").err(),
+        stream.read(&mut vec![0; 1 << 20]).err(),
+        stream.write(b"late").err(),
     ];
     // What came before the end may still be read.
     for error in later.into_iter().flatten() {
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
     }
-    Ok(Outcome::Pass)
+    Ok(())
 }
 
 /// A read that finds the end must not take it for a good one.
-fn some(read: io::Result<usize>) -> io::Result<()> {
+pub fn some(read: io::Result<usize>) -> io::Result<()> {
     match read? {
         0 => Err(io::Error::other("a clean end")),
         _ => Ok(()),
@@ -195,17 +204,28 @@ fn while_both_read() -> TestResult {
 }
 
 fn while_polled() -> TestResult {
-    kill_during(Role::Idle, |mut stream| {
-        stream.set_nonblocking(true)?;
-        match stream.read(&mut [0]) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let mut fds = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
-                poll(&mut fds, PollTimeout::NONE)?;
-                Ok(())
-            }
-            other => some(other),
+    kill_during(Role::Idle, read_when_polled)
+}
+
+/// Reads without waiting; where there is nothing, waits for the descriptor.
+pub fn read_when_polled(stream: &RdmaStream) -> io::Result<()> {
+    when_polled(stream, |mut stream| some(stream.read(&mut [0])))
+}
+
+/// Makes an attempt without waiting; where there is nothing to do, waits for the descriptor.
+pub fn when_polled(
+    stream: &RdmaStream,
+    attempt: impl FnOnce(&RdmaStream) -> io::Result<()>,
+) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    match attempt(stream) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            let mut fds = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
+            poll(&mut fds, PollTimeout::NONE)?;
+            Ok(())
         }
-    })
+        other => other,
+    }
 }
 
 /// A peer that is stopped is no peer that is gone: what is written waits for it, but a close does not

@@ -17,7 +17,8 @@ use super::{bind, pair, runtime};
 use crate::harness::{Outcome, Test, TestResult, tests};
 use crate::peers;
 use crate::streams::basics::listen;
-use crate::streams::killed::{Role, connected_with};
+use crate::streams::killed::{Role, SOON, connected_with};
+use crate::streams::queue_pairs::fail_all;
 
 /// The tests of this module.
 pub fn tests() -> Vec<Test> {
@@ -25,6 +26,7 @@ pub fn tests() -> Vec<Test> {
         after_a_close_reads_are_at_the_end_and_writes_fail,
         a_half_that_is_dropped_ends_writing,
         a_peer_that_is_killed_ends_every_wait,
+        a_queue_pair_that_fails_ends_every_wait,
         dropping_a_stream_does_not_wait,
         the_end_of_the_runtime_loses_nothing,
         a_refused_connection_is_told,
@@ -70,42 +72,52 @@ fn a_half_that_is_dropped_ends_writing() -> TestResult {
 fn a_peer_that_is_killed_ends_every_wait() -> TestResult {
     for role in [Role::Idle, Role::Drain, Role::Flood] {
         let (mut peer, stream) = connected_with(role)?;
-        runtime()?.block_on(async {
-            let (mut read, mut write) = RdmaStream::from_std(stream).into_split();
-            let reader = spawn(async move {
-                let mut bytes = vec![0; 10_000];
-                loop {
-                    match read.read(&mut bytes).await {
-                        Ok(0) => panic!("a clean end"),
-                        Ok(_) => {}
-                        Err(error) => return (Instant::now(), error),
-                    }
-                }
-            });
-            let writer = spawn(async move {
-                loop {
-                    if let Err(error) = write.write_all(&[1; 10_000]).await {
-                        return (Instant::now(), error);
-                    }
-                }
-            });
-            sleep(Duration::from_millis(300)).await;
-            assert!(!reader.is_finished() && !writer.is_finished());
-            let killed = peer.kill()?;
-            for task in [reader, writer] {
-                let (ended, error) = timeout(Duration::from_secs(10), task).await??;
-                assert_eq!(
-                    error.kind(),
-                    ErrorKind::ConnectionReset,
-                    "{role:?}: {error}"
-                );
-                let took = ended.saturating_duration_since(killed);
-                assert!(took < Duration::from_secs(1), "{role:?}: {took:?}");
-            }
-            Ok::<_, Box<dyn Error>>(())
-        })?;
+        end_both_waits(stream, || peer.kill()).map_err(|error| format!("{role:?}: {error}"))?;
     }
     Ok(Outcome::Pass)
+}
+
+fn a_queue_pair_that_fails_ends_every_wait() -> TestResult {
+    let (_peer, stream) = connected_with(Role::Idle)?;
+    end_both_waits(stream, fail_all)?;
+    Ok(Outcome::Pass)
+}
+
+/// Reads and writes in two tasks until the connection is struck, which tells when that was.
+fn end_both_waits(
+    stream: rdmacm::RdmaStream,
+    strike: impl FnOnce() -> io::Result<Instant>,
+) -> Result<(), Box<dyn Error>> {
+    runtime()?.block_on(async {
+        let (mut read, mut write) = RdmaStream::from_std(stream).into_split();
+        let reader = spawn(async move {
+            let mut bytes = vec![0; 10_000];
+            loop {
+                match read.read(&mut bytes).await {
+                    Ok(0) => panic!("a clean end"),
+                    Ok(_) => {}
+                    Err(error) => return (Instant::now(), error),
+                }
+            }
+        });
+        let writer = spawn(async move {
+            loop {
+                if let Err(error) = write.write_all(&[1; 10_000]).await {
+                    return (Instant::now(), error);
+                }
+            }
+        });
+        sleep(Duration::from_millis(300)).await;
+        assert!(!reader.is_finished() && !writer.is_finished());
+        let struck = strike()?;
+        for task in [reader, writer] {
+            let (ended, error) = timeout(Duration::from_secs(10), task).await??;
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+            let took = ended.saturating_duration_since(struck);
+            assert!(took < SOON, "{took:?}");
+        }
+        Ok(())
+    })
 }
 
 fn dropping_a_stream_does_not_wait() -> TestResult {

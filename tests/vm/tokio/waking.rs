@@ -16,6 +16,7 @@ use rdmacm::StreamSettings;
 use rdmacm::tokio::RdmaStream;
 
 use super::{pair, pair_with, runtime};
+use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
 
 /// The tests of this module.
@@ -231,6 +232,10 @@ fn a_shutdown_that_waits_rests() -> TestResult {
             timeout(PATIENCE, ended).await??;
             drain(&mut passive, 100_000).await?;
             assert_eq!(passive.read(&mut [0]).await?, 0);
+        }
+        // Up to then, rxe carried everything out within the call that posted it.
+        if waited <= 1 && environment::kernel() < (6, 4) {
+            return Ok(Outcome::Skip("nothing is under way behind a call".into()));
         }
         assert!(waited > 1, "there was nothing to wait for");
         Ok(Outcome::Pass)

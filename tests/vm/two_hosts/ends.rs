@@ -32,7 +32,7 @@ pub fn connect(
 
 /// Asks for the peer's link address until it is known. Between busy guests the questions get lost, and
 /// resolving an address for RDMA asks three times and then only waits.
-fn reach(peer: SocketAddr) {
+pub fn reach(peer: SocketAddr) {
     for _ in 0..20 {
         match TcpStream::connect_timeout(&peer, Duration::from_secs(1)) {
             Err(error) if error.kind() != ErrorKind::ConnectionRefused => {

@@ -55,25 +55,32 @@ impl Drop for WrongNeighbour {
     }
 }
 
-/// This host sends nothing, until it is dropped. It goes on receiving.
-pub struct Silence {
+/// This host loses some of what it sends, until it is dropped. It goes on receiving.
+pub struct Loss {
     interface: String,
 }
 
-impl Silence {
-    pub fn begin() -> Result<Self, Box<dyn Error>> {
+impl Loss {
+    /// Loses so many percent of the packets.
+    pub fn begin(percent: u8) -> Result<Self, Box<dyn Error>> {
         let interface = Interface::under_test()?.name;
+        let percent = format!("{percent}%");
         run(
             "tc",
             &[
-                "qdisc", "replace", "dev", &interface, "root", "netem", "loss", "100%",
+                "qdisc", "replace", "dev", &interface, "root", "netem", "loss", &percent,
             ],
         )?;
         Ok(Self { interface })
     }
+
+    /// Loses all.
+    pub fn of_everything() -> Result<Self, Box<dyn Error>> {
+        Self::begin(100)
+    }
 }
 
-impl Drop for Silence {
+impl Drop for Loss {
     fn drop(&mut self) {
         run("tc", &["qdisc", "del", "dev", &self.interface, "root"]).expect("it sends again");
     }

@@ -56,6 +56,14 @@ impl Link {
         }
     }
 
+    /// As [`Link::hear`], of something that may take so long.
+    pub fn hear_within(&mut self, patience: Duration) -> io::Result<String> {
+        self.writer.set_read_timeout(Some(patience))?;
+        let heard = self.hear();
+        self.writer.set_read_timeout(Some(PATIENCE))?;
+        heard
+    }
+
     /// Waits until both sides are here.
     pub fn meet(&mut self, place: &str) -> io::Result<()> {
         self.tell(place)?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rdmacm::Status;
 
 use super::ends;
-use super::host::{Host, Silence, WrongNeighbour};
+use super::host::{Host, Loss, WrongNeighbour};
 use super::link::Link;
 use crate::harness::{Outcome, Test, TestResult, tests};
 use crate::pair::{PATIENCE, any_port, expect};
@@ -59,7 +59,7 @@ fn a_disconnect_that_nobody_answers() -> TestResult {
             link.tell("silent from now on")?;
             // The line has to leave first.
             thread::sleep(Duration::from_secs(1));
-            let _silence = Silence::begin()?;
+            let _silence = Loss::of_everything()?;
             expect(&end.channel, "DISCONNECTED")?;
             link.hear()?;
         }

@@ -8,7 +8,7 @@ use super::host::{Host, ip};
 use super::link::Link;
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
-use crate::interop::matrix::{Maker, PAIRS};
+use crate::interop::matrix::{ADDR, Case, Maker, PAIRS, Side};
 use crate::programs::{Ended, Program};
 use crate::traffic::interface::Interface;
 
@@ -25,7 +25,7 @@ pub fn tests() -> Vec<Test> {
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Runs `exchange` with the maker of A's program and that of B's program, for all pairs of makers.
-fn with_all_makers(
+pub fn with_all_makers(
     test: &str,
     exchange: impl Fn(&mut Link, Maker) -> Result<(), Box<dyn Error>>,
 ) -> TestResult {
@@ -42,34 +42,51 @@ fn with_all_makers(
 }
 
 /// A server on A, which B's client waits for, and then a client on B.
-fn serve_and_connect(
+pub fn run_case(
     link: &mut Link,
     maker: Maker,
-    program: &str,
-    port: u16,
-    args: &[&str],
+    case: &Case<'_>,
+    patience: Duration,
 ) -> Result<(), Box<dyn Error>> {
-    let path = maker.path(program);
     match Host::own() {
         Host::A => {
-            let own = environment::addr().to_string();
-            let server = [args, &["-b", &own]].concat();
-            let mut server = Program::start(&path, &server)?.until_listening(port)?;
+            let server = case.server.start(maker, environment::addr())?;
+            let mut server = server.until_listening(case.port)?;
             link.meet("listening")?;
-            complete(&server.wait(PATIENCE)?)
+            case.server.check(&server.wait(patience)?)
         }
         Host::B => {
-            let peer = environment::peer_addr().to_string();
             link.meet("listening")?;
-            let client = [args, &["-s", &peer]].concat();
-            complete(&Program::start(&path, &client)?.wait(PATIENCE)?)
+            let mut client = case.client.start(maker, environment::peer_addr())?;
+            case.client.check(&client.wait(patience)?)
         }
     }
 }
 
+/// What programs with "data transfers" say when they are done.
+const COMPLETE: [&str; 2] = ["data transfers complete", "return status 0"];
+
+fn transfers_between_hosts(program: &str, port: u16, count: &str) -> TestResult {
+    let [server, client] = ["-b", "-s"].map(|address| ["-c", count, address, ADDR]);
+    let side = |args| Side {
+        program,
+        args,
+        says: &COMPLETE,
+    };
+    let case = Case {
+        server: side(&server),
+        client: side(&client),
+        port,
+        server_goes_on: false,
+    };
+    with_all_makers(program, |link, maker| {
+        run_case(link, maker, &case, PATIENCE)
+    })
+}
+
 fn complete(ended: &Ended) -> Result<(), Box<dyn Error>> {
-    let said = |line: &str| ended.output.lines().any(|said| said == line);
-    let complete = said("data transfers complete") && said("return status 0");
+    let said = |line: &&str| ended.output.lines().any(|said| said == *line);
+    let complete = COMPLETE.iter().all(said);
     match complete && ended.status.success() {
         true => Ok(()),
         false => Err(ended.to_string().into()),
@@ -77,15 +94,11 @@ fn complete(ended: &Ended) -> Result<(), Box<dyn Error>> {
 }
 
 fn ucmatose_between_hosts() -> TestResult {
-    with_all_makers("ucmatose", |link, maker| {
-        serve_and_connect(link, maker, "ucmatose", 7471, &["-c", "4"])
-    })
+    transfers_between_hosts("ucmatose", 7471, "4")
 }
 
 fn udaddy_between_hosts() -> TestResult {
-    with_all_makers("udaddy", |link, maker| {
-        serve_and_connect(link, maker, "udaddy", 7174, &["-c", "3"])
-    })
+    transfers_between_hosts("udaddy", 7174, "3")
 }
 
 fn mckey_delivers() -> TestResult {
