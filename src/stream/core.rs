@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "tokio")]
 use crate::sys::Alarm;
 use crate::sys::{Deadline, Readable, Readiness};
+use crate::verbs::RegisteredBuffer;
 
 /// A stream, behind its handles.
 #[derive(Debug)]
@@ -74,6 +75,14 @@ impl Options {
 }
 
 impl Options {
+    /// How long calls wait.
+    pub(super) fn timeout(&self, side: Side) -> Option<Duration> {
+        match side {
+            Side::Read => self.read_timeout,
+            Side::Write | Side::Sent => self.write_timeout,
+        }
+    }
+
     /// When a sleep is to end, so that the peer can be looked after.
     fn wake_up_by(&self, deadline: Deadline, idle_since: Instant) -> Deadline {
         let Some(idle) = self.keepalive else {
@@ -91,6 +100,8 @@ impl Options {
 struct Blocked {
     read: bool,
     write: bool,
+    /// How many requests that send registered memory were done then.
+    sent: Option<u64>,
 }
 
 /// What a call wants.
@@ -98,6 +109,8 @@ struct Blocked {
 pub(super) enum Side {
     Read,
     Write,
+    /// That registered memory was sent.
+    Sent,
 }
 
 impl Side {
@@ -105,6 +118,7 @@ impl Side {
         match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::Sent => "wait_sent",
         }
     }
 }
@@ -217,10 +231,7 @@ impl Core {
             };
         }
         let options = guard.content.options;
-        let timeout = match side {
-            Side::Read => options.read_timeout,
-            Side::Write => options.write_timeout,
-        };
+        let timeout = options.timeout(side);
         let deadline = Deadline::after(timeout);
         let mut is_first = true;
         loop {
@@ -292,7 +303,7 @@ impl Core {
             has_taken |= has_signs || has_news;
             let done = self.try_once(guard, &mut attempt)?;
             if done.is_some() || !has_signs && !has_news {
-                guard.content.blocked.set(side, done.is_none());
+                guard.content.note_blocked(side, done.is_none());
                 // The signs that were taken may have been for more than this.
                 let keep = guard.content.has_chance();
                 self.turn.keep_readable(guard, keep);
@@ -352,10 +363,42 @@ impl Core {
         Ok(())
     }
 
-    /// Lets a place in the peer's table of mapped memory be used again.
-    pub(super) fn give_place_back(&self, index: u16) {
+    /// Takes bytes that are lent as read.
+    pub(super) fn consume_lent(&self, count: usize) {
         if let Phase::Open(link) = &mut self.lock().content.phase {
-            link.give_place_back(index);
+            link.consume(count);
+        }
+    }
+
+    /// Takes back what was lent: others can read.
+    pub(super) fn take_back(&self) {
+        let mut guard = self.lock();
+        if let Phase::Open(link) = &mut guard.content.phase {
+            link.take_back();
+        }
+        self.turn.rouse_all(&mut guard);
+        if guard.content.blocked.read {
+            // For event loops, which were told that there is nothing to read.
+            let keep = guard.content.has_chance();
+            self.turn.keep_readable(&mut guard, keep);
+        }
+    }
+
+    /// Registers memory that the stream can send out of.
+    pub(crate) fn register(&self, length: usize) -> io::Result<RegisteredBuffer> {
+        let pd = self.with_link(|link| Ok(link.queues.id.protection_domain()?))?;
+        Ok(RegisteredBuffer::new(&pd, length)?)
+    }
+
+    /// Does something with the connection that there is never anything to wait for.
+    pub(super) fn with_link<T>(
+        &self,
+        act: impl FnOnce(&mut Link) -> io::Result<T>,
+    ) -> io::Result<T> {
+        match &mut self.lock().content.phase {
+            Phase::Open(link) => act(link),
+            Phase::Connecting(_) => Err(not_connected()),
+            Phase::Failed(error) => Err(error.clone().into()),
         }
     }
 
@@ -393,16 +436,20 @@ impl Core {
     }
 }
 
-impl Blocked {
-    fn set(&mut self, side: Side, is_blocked: bool) {
+impl Shared {
+    /// Notes whether a call was told to come again.
+    fn note_blocked(&mut self, side: Side, is_blocked: bool) {
+        let sent_count = match &self.phase {
+            Phase::Open(link) => link.sent_count(),
+            _ => 0,
+        };
         match side {
-            Side::Read => self.read = is_blocked,
-            Side::Write => self.write = is_blocked,
+            Side::Read => self.blocked.read = is_blocked,
+            Side::Write => self.blocked.write = is_blocked,
+            Side::Sent => self.blocked.sent = is_blocked.then_some(sent_count),
         }
     }
-}
 
-impl Shared {
     fn local_addr(&self) -> Option<SocketAddr> {
         match &self.phase {
             Phase::Connecting(connecting) => connecting.id().local_addr(),
@@ -582,7 +629,12 @@ impl Shared {
     /// room for who wanted some.
     fn has_chance(&self) -> bool {
         match &self.phase {
-            Phase::Open(link) => link.can_read() || self.blocked.write && link.can_write(),
+            Phase::Open(link) => {
+                let was_sent = |before| link.sent_count() != before;
+                link.can_read()
+                    || self.blocked.write && link.can_write()
+                    || self.blocked.sent.is_some_and(was_sent)
+            }
             _ => false,
         }
     }
@@ -627,7 +679,7 @@ fn new_readiness() -> Result<Readiness> {
 
 fn not_connected() -> io::Error {
     let error = Error::new(
-        "shutdown",
+        "stream",
         ErrorKind::InvalidState,
         "the stream is not connected",
     );

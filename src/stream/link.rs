@@ -6,15 +6,17 @@
 
 use std::collections::BTreeSet;
 
+use self::registered::Held;
 use super::ending;
 use super::protocol::{Hello, Message, News, Protocol, UnderWay, Update};
 use super::queues::{MESSAGE_LENGTH, Queues, RECEIVE};
 use crate::cm::Event;
 use crate::error::{Error, Result};
-use crate::fastpath::{Completion, RemoteAddress, Segment, Success};
+use crate::fastpath::{Completion, RemoteAddress, Segment, SendFlags, Success};
 
 mod mapping;
 mod reading;
+mod registered;
 mod slices;
 mod writing;
 
@@ -25,7 +27,8 @@ const LONGEST: usize = 1 << 16;
 /// Less than so much room in the send buffer is waited for to become more, unless it is enough.
 const SCRAP: usize = 2048;
 
-/// The number of requests; nothing has to be told apart.
+/// The number of requests that have nothing to be told apart by. Those that send registered memory
+/// count from 1.
 const REQUEST: u64 = 0;
 
 #[derive(Debug)]
@@ -46,6 +49,9 @@ pub(super) struct Link {
     is_violated: bool,
     /// Whether this side may send: over iWARP the side that connected has to speak first.
     may_speak: bool,
+    /// Whether the program has a view of what is unread.
+    is_lent: bool,
+    held: Held,
 }
 
 /// What a request carries.
@@ -70,6 +76,8 @@ impl Link {
             is_down: false,
             is_flushed: false,
             is_violated: false,
+            is_lent: false,
+            held: Held::default(),
         };
         // The second half of the receive buffer is due at once, so each side has something to say.
         link.tell();
@@ -118,10 +126,14 @@ impl Link {
             }
             Ok(_) => {
                 self.under_way.complete();
+                self.held.release(completion.wr_id());
                 Ok(true)
             }
             Err(failure) => {
                 self.is_down = true;
+                if completion.wr_id() & RECEIVE == 0 {
+                    self.held.flush(completion.wr_id());
+                }
                 match failure.is_flush() {
                     true => {
                         self.is_flushed = true;
@@ -202,7 +214,7 @@ impl Link {
                 self.tell_of_room(update)
             } else if let Some(message) = self.protocol.farewell() {
                 self.under_way.control();
-                self.post(Some(message), None, Payload::Nothing, true)
+                self.post(Some(message), None, Payload::Nothing, Some(REQUEST))
             } else {
                 return;
             };
@@ -216,7 +228,7 @@ impl Link {
         self.under_way.control();
         let message = Message::Credit(update.limit);
         let Some(grant) = update.grant else {
-            return self.post(Some(message), None, Payload::Nothing, true);
+            return self.post(Some(message), None, Payload::Nothing, Some(REQUEST));
         };
         let slot = self
             .queues
@@ -229,37 +241,49 @@ impl Link {
         };
         let to = to.at(u64::from(grant.slot) * slot.len() as u64);
         if slot.len() <= self.queues.max_inline {
-            return self.post(Some(message), Some(to), Payload::Inline(&slot), true);
+            return self.post(
+                Some(message),
+                Some(to),
+                Payload::Inline(&slot),
+                Some(REQUEST),
+            );
         }
         let segment = self.queues.note_slot(&slot)?;
-        self.post(Some(message), Some(to), Payload::Segments(&[segment]), true)
+        self.post(
+            Some(message),
+            Some(to),
+            Payload::Segments(&[segment]),
+            Some(REQUEST),
+        )
     }
 
-    /// Posts a message with the data that goes with it, or data that the peer is told nothing of.
+    /// Posts a message with the data that goes with it, or data that the peer is told nothing of. With a
+    /// number it asks for a completion, which has that number.
     fn post(
         &mut self,
         message: Option<Message>,
         to: Option<RemoteAddress>,
         payload: Payload<'_>,
-        signaled: bool,
+        number: Option<u64>,
     ) -> Result<()> {
         let nowhere = RemoteAddress {
             address: 0,
             rkey: 0,
         };
-        let flags = match signaled {
-            true => crate::fastpath::SendFlags::SIGNALED,
-            false => crate::fastpath::SendFlags::empty(),
+        let flags = match number {
+            Some(_) => SendFlags::SIGNALED,
+            None => SendFlags::empty(),
         };
+        let number = number.unwrap_or(REQUEST);
         let mut batch = self.queues.send.batch();
         match message {
             None => add(
-                batch.write(REQUEST, to.unwrap_or(nowhere)).flags(flags),
+                batch.write(number, to.unwrap_or(nowhere)).flags(flags),
                 payload,
             )?,
             Some(message) if !self.queues.sends_messages => {
                 let to = to.unwrap_or(nowhere);
-                let request = batch.write_immediate(REQUEST, to, message.to_bits());
+                let request = batch.write_immediate(number, to, message.to_bits());
                 add(request.flags(flags), payload)?;
             }
             Some(message) => {
@@ -267,7 +291,7 @@ impl Link {
                     add(batch.write(REQUEST, to), payload)?;
                 }
                 let own_order = message.to_bits().to_ne_bytes();
-                batch.send(REQUEST).flags(flags).inline(&own_order)?;
+                batch.send(number).flags(flags).inline(&own_order)?;
             }
         }
         Ok(batch.submit()?)
@@ -285,7 +309,7 @@ impl Link {
                 address: 0,
                 rkey: 0,
             };
-            if let Err(error) = self.post(None, Some(nowhere), Payload::Nothing, true) {
+            if let Err(error) = self.post(None, Some(nowhere), Payload::Nothing, Some(REQUEST)) {
                 self.lose(error);
             }
         }

@@ -12,6 +12,8 @@ mod ending;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod handshake;
+#[allow(unsafe_code)]
+mod lent;
 mod link;
 mod listener;
 mod mapped;
@@ -19,6 +21,7 @@ mod mapped;
 mod polled;
 mod protocol;
 mod queues;
+mod registered;
 mod service;
 mod settings;
 #[allow(clippy::module_inception)]
@@ -26,8 +29,9 @@ mod stream;
 mod turn;
 
 #[cfg(feature = "tokio")]
-pub(crate) use self::{backlog::Backlog, core::Core};
+pub(crate) use self::{backlog::Backlog, core::Core, datagram::Core as DatagramCore};
 pub use datagram::RdmaDatagram;
+pub use lent::Lent;
 pub use listener::{Incoming as IncomingStreams, RdmaListener};
 pub use mapped::MappedBuffer;
 pub use settings::StreamSettings;

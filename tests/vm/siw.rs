@@ -40,13 +40,14 @@ pub fn choose(others: Vec<Test>) -> Vec<Test> {
     shared.chain(tests()).collect()
 }
 
-const SHARED: [&str; 82] = [
+const SHARED: [&str; 84] = [
     "self_test::",
     "guide::",
     "streams::basics::",
     "streams::ends::",
     "streams::killed::",
     "streams::mapped::",
+    "streams::zero_copy::",
     "streams::crowds::",
     // Where a connect is dropped, siw's kernel waits long in destroying the queue pair.
     "tokio::echoes_of_many_sizes",
@@ -54,6 +55,7 @@ const SHARED: [&str; 82] = [
     "tokio::halves_become_one_again",
     "tokio::cancelled::reads_and_writes",
     "tokio::waking::a_writer_that_is_blocked",
+    "tokio::zero_copy::",
     "device_test::",
     "table::",
     "traffic::messages::sends_of_any_size",

@@ -6,6 +6,8 @@ mod datagram;
 mod ends;
 pub mod killed;
 mod mapped;
+mod routes;
+mod zero_copy;
 
 pub use datagram::fork_with_datagrams;
 
@@ -18,6 +20,8 @@ pub fn tests() -> Vec<Test> {
         ends::tests(),
         killed::tests(),
         mapped::tests(),
+        routes::tests(),
+        zero_copy::tests(),
         crowds::tests(),
         datagram::tests(),
     ]

@@ -13,8 +13,7 @@ impl Link {
     /// Tells the peer of memory that it may write to, at a place of its table. False: not yet.
     pub(in crate::stream) fn map(
         &mut self,
-        index: u16,
-        mapping: Mapping,
+        (index, mapping): (u16, Mapping),
     ) -> io::Result<Option<()>> {
         self.check_writable()?;
         let each = self.each();

@@ -5,6 +5,7 @@ use std::io::{self, IoSliceMut};
 use super::super::ending;
 use super::Link;
 use super::slices::one_after_the_other;
+use crate::verbs::View;
 
 impl Link {
     /// Reads what is there, as much as fits. `None`: nothing yet.
@@ -16,13 +17,41 @@ impl Link {
         let Some(length) = self.peek(bytes)? else {
             return Ok(None);
         };
+        self.consume(length);
+        Ok(Some(length))
+    }
+
+    /// Takes so many bytes as read; there must be so many.
+    pub(in crate::stream) fn consume(&mut self, length: usize) {
         if length > 0 {
             self.protocol.consume(length);
             if self.protocol.has_news() {
                 self.progress();
             }
         }
-        Ok(Some(length))
+    }
+
+    /// Lends what can be read in one piece, and nothing else is read until it is taken back; at the end
+    /// it lends `Some(None)`.
+    pub(in crate::stream) fn lend(&mut self) -> io::Result<Option<Option<View>>> {
+        if self.protocol.has_closed_reading() {
+            return Ok(Some(None));
+        }
+        if self.is_lent {
+            return Ok(None);
+        }
+        if self.protocol.unread() == 0 {
+            return Ok(self.end_of_reading()?.map(|_| None));
+        }
+        let (at, length) = self.protocol.first();
+        let view = self.queues.inbox.view(at, length)?;
+        self.is_lent = true;
+        Ok(Some(Some(view)))
+    }
+
+    /// What was lent can be read by others again.
+    pub(in crate::stream) fn take_back(&mut self) {
+        self.is_lent = false;
     }
 
     /// As [`Link::read`], into one slice after the other.
@@ -38,6 +67,9 @@ impl Link {
     pub(in crate::stream) fn peek(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
         if self.protocol.has_closed_reading() || bytes.is_empty() {
             return Ok(Some(0));
+        }
+        if self.is_lent {
+            return Ok(None);
         }
         if self.protocol.unread() == 0 {
             return self.end_of_reading();
@@ -66,9 +98,8 @@ impl Link {
 
     /// Whether a read would find something, an end among it.
     pub(in crate::stream) fn can_read(&self) -> bool {
-        self.protocol.unread() > 0
-            || self.protocol.has_closed_reading()
-            || self.protocol.is_at_end()
-            || self.lost.is_some()
+        let is_there =
+            self.protocol.unread() > 0 || self.protocol.is_at_end() || self.lost.is_some();
+        self.protocol.has_closed_reading() || is_there && !self.is_lent
     }
 }

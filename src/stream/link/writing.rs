@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use super::super::ending;
 use super::super::protocol::Message;
 use super::slices::one_after_the_other;
-use super::{LONGEST, Link, Payload, SCRAP};
+use super::{LONGEST, Link, Payload, REQUEST, SCRAP};
 use crate::error::{Error, Result};
 use crate::fastpath::RemoteAddress;
 
@@ -72,12 +72,18 @@ impl Link {
         ending::of_lost(self.lost.as_ref().expect("it was just lost"))
     }
 
-    /// Posts the first message of some data. 0: there is no room.
-    fn write_message(&mut self, bytes: &[u8]) -> Result<usize> {
+    /// Looks where the peer says that there is room, where that is to be known.
+    pub(super) fn look_for_room(&mut self) -> Result<()> {
         if let Some(slot) = self.protocol.wanted_slot() {
             let place = self.queues.take_slot(slot)?;
             self.protocol.take_slot(place);
         }
+        Ok(())
+    }
+
+    /// Posts the first message of some data. 0: there is no room.
+    fn write_message(&mut self, bytes: &[u8]) -> Result<usize> {
+        self.look_for_room()?;
         if !self.has_room(bytes.len()) {
             return Ok(0);
         }
@@ -95,8 +101,9 @@ impl Link {
         let (message, bytes) = (Some(Message::Data(place.length)), &bytes[..length]);
         match is_inline {
             true => {
-                let signaled = self.under_way.data(self.each());
-                self.post(message, Some(to), Payload::Inline(bytes), signaled)?;
+                let is_told = self.under_way.data(self.each());
+                let number = is_told.then_some(REQUEST);
+                self.post(message, Some(to), Payload::Inline(bytes), number)?;
             }
             false => self.post_copied(message, to, bytes)?,
         }
@@ -120,12 +127,12 @@ impl Link {
         let segments = [first, around];
         let count = if copied.around > 0 { 2 } else { 1 };
         let each = if message.is_some() { self.each() } else { 1 };
-        let signaled = self.under_way.data(each);
+        let is_told = self.under_way.data(each);
         self.post(
             message,
             Some(to),
             Payload::Segments(&segments[..count]),
-            signaled,
+            is_told.then_some(REQUEST),
         )
     }
 }
