@@ -221,7 +221,7 @@ impl Core {
         mut attempt: impl FnMut(&mut Link) -> io::Result<Option<T>>,
     ) -> io::Result<T> {
         let mut guard = self.lock();
-        if let Some(done) = self.try_once(&mut guard, &mut attempt)? {
+        if let Some(done) = self.try_once(&mut guard, side, &mut attempt)? {
             return Ok(done);
         }
         if guard.content.options.is_nonblocking {
@@ -246,7 +246,7 @@ impl Core {
             if has_news {
                 guard.content.idle_since = None;
             }
-            if has_news && let Some(done) = self.try_once(&mut guard, &mut attempt)? {
+            if has_news && let Some(done) = self.try_once(&mut guard, side, &mut attempt)? {
                 return Ok(done);
             }
             if has_news {
@@ -260,7 +260,7 @@ impl Core {
                 Some(_) => guard.content.keep_alive_if_due(),
                 None => {}
             }
-            if let Some(done) = self.try_once(&mut guard, &mut attempt)? {
+            if let Some(done) = self.try_once(&mut guard, side, &mut attempt)? {
                 return Ok(done);
             }
             if deadline.remaining() == Some(Duration::ZERO) {
@@ -270,15 +270,19 @@ impl Core {
         }
     }
 
-    /// Makes an attempt. One that fails may have read what others wait for.
+    /// Makes an attempt. One that fails may have read what others wait for; after one that succeeds
+    /// nothing is waited for, and an event loop is not to be told of it.
     fn try_once<T>(
         &self,
         guard: &mut Guard<'_, Shared>,
+        side: Side,
         attempt: impl FnOnce(&mut Link) -> io::Result<Option<T>>,
     ) -> io::Result<Option<T>> {
         let outcome = guard.content.attempt(attempt);
-        if outcome.is_err() {
-            self.turn.rouse_all(guard);
+        match &outcome {
+            Ok(Some(_)) => guard.content.note_blocked(side, false),
+            Ok(None) => {}
+            Err(_) => self.turn.rouse_all(guard),
         }
         outcome
     }
@@ -301,9 +305,11 @@ impl Core {
             }
             let has_news = guard.content.drive(self.turn.readiness())? || guard.content.arm()?;
             has_taken |= has_signs || has_news;
-            let done = self.try_once(guard, &mut attempt)?;
+            let done = self.try_once(guard, side, &mut attempt)?;
             if done.is_some() || !has_signs && !has_news {
-                guard.content.note_blocked(side, done.is_none());
+                if done.is_none() {
+                    guard.content.note_blocked(side, true);
+                }
                 // The signs that were taken may have been for more than this.
                 let keep = guard.content.has_chance();
                 self.turn.keep_readable(guard, keep);
@@ -439,14 +445,15 @@ impl Core {
 impl Shared {
     /// Notes whether a call was told to come again.
     fn note_blocked(&mut self, side: Side, is_blocked: bool) {
-        let sent_count = match &self.phase {
-            Phase::Open(link) => link.sent_count(),
-            _ => 0,
-        };
         match side {
             Side::Read => self.blocked.read = is_blocked,
             Side::Write => self.blocked.write = is_blocked,
-            Side::Sent => self.blocked.sent = is_blocked.then_some(sent_count),
+            Side::Sent => {
+                self.blocked.sent = match &self.phase {
+                    Phase::Open(link) if is_blocked => Some(link.sent_count()),
+                    _ => None,
+                };
+            }
         }
     }
 
