@@ -15,7 +15,8 @@ use crate::verbs::View;
 /// end of the receive buffer or came later, is lent next.
 ///
 /// While this exists, the stream has nothing else to read: other calls that read or peek, through
-/// other handles too, wait, or say `WouldBlock`. In the same thread they would wait for ever.
+/// other handles too, wait, or say `WouldBlock`. In the same thread they would wait for ever, and in
+/// any after [`forget`](std::mem::forget).
 #[must_use = "the stream can be read when this is dropped"]
 pub struct Lent<'s> {
     core: &'s Core,
@@ -43,6 +44,7 @@ impl RdmaStream {
     /// # Errors
     ///
     /// As reading.
+    #[doc(alias("rrecv", "rread"))]
     pub fn lend(&self) -> io::Result<Lent<'_>> {
         let core: &Core = self.core();
         let view = core.run(Side::Read, |link| link.lend())?;

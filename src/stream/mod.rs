@@ -1,9 +1,9 @@
 //! Byte streams, wire-compatible with the C library's rsockets.
 //!
-//! `stream.rs` and `listener.rs` have what programs see; `core.rs` how calls wait, `link.rs` what a
-//! connected stream posts and polls, `protocol` what may be said. `handshake.rs` makes connections,
-//! `backlog.rs` those of a listener, with the help of the thread in `service.rs`. `polled.rs` is how
-//! tasks wait instead of threads. Datagrams are in `datagram`.
+//! `stream.rs`, `listener.rs`, `lent.rs`, `registered.rs` and `mapped.rs` have what programs see;
+//! `core.rs` how calls wait, `link.rs` what a connected stream posts and polls, `protocol` what may be
+//! said. `handshake.rs` makes connections, `backlog.rs` those of a listener, with the help of the
+//! thread in `service.rs`. `polled.rs` is how tasks wait instead of threads. Datagrams are in `datagram`.
 
 mod backlog;
 mod core;

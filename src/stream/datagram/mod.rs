@@ -3,8 +3,7 @@
 //! `socket.rs` has what programs see; `core.rs` how calls wait. `exchange.rs` decides over which way
 //! a datagram goes and never waits; `peers.rs` is what it knows of others, `way.rs` how it finds them,
 //! `interface.rs` the queue pair of a local address, `inbox.rs` what came and was not read yet,
-//! `polled.rs` how tasks wait.
-//! `wire.rs` has the headers.
+//! `polled.rs` how tasks wait. `wire.rs` has the headers.
 
 mod core;
 mod exchange;
