@@ -246,7 +246,7 @@ mod tests {
             let roll = (dice >> 33) as u32;
             // A message ends with the half that it is in.
             let in_half = if room > 100 { room - 100 } else { room };
-            if roll % 2 == 0 && in_half > 0 && credits > 0 {
+            if roll.is_multiple_of(2) && in_half > 0 && credits > 0 {
                 let length = 1 + roll / 2 % in_half;
                 receiving.data(length).unwrap();
                 (room, credits) = (room - length, credits - 1);
