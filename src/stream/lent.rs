@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 
-use super::core::{Core, Side};
+use super::core::Core;
+use super::options::Side;
 use super::stream::RdmaStream;
 use crate::verbs::View;
 

@@ -3,7 +3,8 @@
 use std::io;
 use std::sync::{Arc, Weak};
 
-use super::core::{Core, Side};
+use super::core::Core;
+use super::options::Side;
 use super::protocol::{Mapping, Place};
 use super::stream::RdmaStream;
 use crate::error::{Error, ErrorKind};

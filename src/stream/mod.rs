@@ -1,7 +1,7 @@
 //! Byte streams, wire-compatible with the C library's rsockets.
 //!
 //! `stream.rs`, `listener.rs`, `lent.rs`, `registered.rs` and `mapped.rs` have what programs see;
-//! `core.rs` how calls wait, `link.rs` what a connected stream posts and polls, `protocol` what may be
+//! `core.rs` how calls wait, `shared.rs` the phases of a connection, `link.rs` what a connected stream posts and polls, `protocol` what may be
 //! said. `handshake.rs` makes connections, `backlog.rs` those of a listener, with the help of the
 //! thread in `service.rs`. `polled.rs` is how tasks wait instead of threads. Datagrams are in `datagram`.
 
@@ -17,6 +17,7 @@ mod lent;
 mod link;
 mod listener;
 mod mapped;
+mod options;
 #[cfg(feature = "tokio")]
 mod polled;
 mod protocol;
@@ -24,6 +25,7 @@ mod queues;
 mod registered;
 mod service;
 mod settings;
+mod shared;
 #[allow(clippy::module_inception)]
 mod stream;
 mod turn;

@@ -14,11 +14,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::backlog::{Backlog, Pending};
-use super::core::{Core, Shared};
+use super::core::Core;
 use super::ending;
 use super::link::Link;
 use super::mapped::MappedBuffer;
 use super::queues::watched;
+use super::shared::Shared;
 use super::turn::{Guard, Turn};
 use crate::error::{Error, Result};
 use crate::executor::{Waiter, Watch};

@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::RangeBounds;
 
-use super::core::Side;
+use super::options::Side;
 use super::stream::RdmaStream;
 use crate::verbs::RegisteredBuffer;
 

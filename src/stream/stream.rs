@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::{Core, Side};
+use super::core::Core;
+use super::options::Side;
 use super::service::{self, Served};
 use super::settings::StreamSettings;
 use crate::cm::PathRecord;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::super::core::{Options, Side};
+use super::super::options::{Options, Side};
 use super::super::settings::StreamSettings;
 use super::super::turn::{Guard, Turn};
 use super::exchange::Exchange;

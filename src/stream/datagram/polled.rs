@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 
-use super::super::core::Side;
+use super::super::options::Side;
 use super::super::turn::Turn;
 use super::core::{Core, Shared};
 use super::exchange::Exchange;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::core::Side;
+use super::super::options::Side;
 use super::super::settings::StreamSettings;
 use super::super::stream::{checked, first_that};
 use super::core::Core;
