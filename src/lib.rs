@@ -81,15 +81,15 @@ pub use fastpath::{
     QpType, RemoteAddress, Segment, SendFlags, Success,
 };
 pub use stream::{
-    IncomingStreams, MappedBuffer, RdmaDatagram, RdmaListener, RdmaStream, StreamReady,
+    IncomingStreams, Lent, MappedBuffer, RdmaDatagram, RdmaListener, RdmaStream, StreamReady,
     StreamSettings,
 };
 pub use verbs::{
     Access, AddressHandle, AtomicBuilder, AtomicWriteBuilder, Batch, BindBuilder, Buffer,
     CompletionChannel, Completions, Cq, CqBuilder, Data, Destination, FlushBuilder,
     InvalidateBuilder, ListError, Mr, MrChange, Mw, MwType, Path, Pd, Qp, QpAttr, QpCapabilities,
-    QpInfo, QpModify, QpState, ReadBuilder, RecvHalf, RecvRequest, RequestBuilder, SendHalf,
-    SendRequest, Srq, SrqAttr, SrqInfo, Work, Xrcd,
+    QpInfo, QpModify, QpState, ReadBuilder, RecvHalf, RecvRequest, RegisteredBuffer,
+    RequestBuilder, SendHalf, SendRequest, Srq, SrqAttr, SrqInfo, Work, Xrcd,
 };
 
 #[doc = include_str!("../docs/c-names.md")]

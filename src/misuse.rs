@@ -93,3 +93,41 @@ mod a_failure_has_no_opcode {}
 /// # }
 /// ```
 mod a_batch_ends_before_its_connection {}
+
+/// What a stream lends is gone with the stream.
+///
+/// ```compile_fail,E0505
+/// # fn read(stream: rdmacm::RdmaStream) -> std::io::Result<()> {
+/// let mut lent = stream.lend()?;
+/// drop(stream);
+/// lent.consume(1);
+/// # Ok(())
+/// # }
+/// ```
+mod what_is_lent_does_not_outlive_its_stream {}
+
+/// Bytes that were consumed are the peer's to write to again.
+///
+/// ```compile_fail,E0502
+/// # fn read(stream: &rdmacm::RdmaStream) -> std::io::Result<()> {
+/// let mut lent = stream.lend()?;
+/// // SAFETY: the peer is trusted to keep to the protocol.
+/// let bytes = unsafe { lent.as_slice() };
+/// lent.consume(1);
+/// println!("{bytes:?}");
+/// # Ok(())
+/// # }
+/// ```
+mod what_is_consumed_is_not_looked_at {}
+
+/// A peer that breaks the protocol can write behind a slice of what is lent, which the program has to
+/// vouch for.
+///
+/// ```compile_fail,E0133
+/// # fn read(stream: &rdmacm::RdmaStream) -> std::io::Result<()> {
+/// let lent = stream.lend()?;
+/// println!("{:?}", lent.as_slice());
+/// # Ok(())
+/// # }
+/// ```
+mod what_is_lent_is_a_slice_only_on_trust {}

@@ -1,12 +1,12 @@
 //! The side that has the file.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read};
 use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 
-use rdmacm::RdmaStream;
+use rdmacm::{RdmaStream, RegisteredBuffer};
 
 use crate::Result;
 use crate::args::Copy;
@@ -32,7 +32,7 @@ pub fn run(copy: &Copy) -> Result<()> {
     print!("transferring...");
     let start = Instant::now();
     wire::ask_to_write(&mut stream, status.size())?;
-    send(&mut file, status.size(), &mut stream)?;
+    send(&mut file, status.size(), &mut Pieces::new(&stream)?)?;
     let written = wire::read_answer(&mut stream, Command::Write);
     let took = start.elapsed().as_secs_f64();
 
@@ -52,19 +52,63 @@ pub fn run(copy: &Copy) -> Result<()> {
     Ok(())
 }
 
-fn send(file: &mut impl Read, size: u64, stream: &mut impl Write) -> Result<()> {
+/// Takes a file piece by piece.
+trait Sink {
+    /// Room for the next piece.
+    fn room(&mut self) -> io::Result<&mut [u8]>;
+
+    /// Sends the beginning of what was last given.
+    fn send(&mut self, length: usize) -> io::Result<()>;
+}
+
+/// Registered memory by turns: the file is read into one piece while the device sends the other, and
+/// nothing is copied in between.
+struct Pieces<'s> {
+    stream: &'s RdmaStream,
+    buffers: [RegisteredBuffer; 2],
+    turn: usize,
+}
+
+impl<'s> Pieces<'s> {
+    fn new(stream: &'s RdmaStream) -> io::Result<Self> {
+        Ok(Self {
+            stream,
+            buffers: [stream.register(PIECE)?, stream.register(PIECE)?],
+            turn: 0,
+        })
+    }
+}
+
+impl Sink for Pieces<'_> {
+    fn room(&mut self) -> io::Result<&mut [u8]> {
+        let buffer = &mut self.buffers[self.turn];
+        self.stream.wait_sent(buffer)?;
+        buffer.as_mut_slice()
+    }
+
+    fn send(&mut self, length: usize) -> io::Result<()> {
+        let mut sent = 0;
+        while sent < length {
+            let buffer = &self.buffers[self.turn];
+            sent += self.stream.write_registered(buffer, sent..length)?;
+        }
+        self.turn = 1 - self.turn;
+        Ok(())
+    }
+}
+
+fn send(file: &mut impl Read, size: u64, sink: &mut impl Sink) -> Result<()> {
     let progress = Progress::new("sending", size);
-    let mut piece = vec![0; PIECE];
     let mut left = size;
     while left > 0 {
         let most = left.min(PIECE as u64) as usize;
-        let length = file.read(&mut piece[..most])?;
+        let length = file.read(&mut sink.room()?[..most])?;
         if length == 0 {
             return Err(
                 format!("the file became shorter: {left} of {size} bytes are missing").into(),
             );
         }
-        stream.write_all(&piece[..length])?;
+        sink.send(length)?;
         progress.advance(length);
         left -= length as u64;
     }
@@ -75,15 +119,33 @@ fn send(file: &mut impl Read, size: u64, stream: &mut impl Write) -> Result<()> 
 mod tests {
     use super::*;
 
+    #[derive(Default)]
+    struct Sent {
+        piece: Vec<u8>,
+        all: Vec<u8>,
+    }
+
+    impl Sink for Sent {
+        fn room(&mut self) -> io::Result<&mut [u8]> {
+            self.piece = vec![0; PIECE];
+            Ok(&mut self.piece)
+        }
+
+        fn send(&mut self, length: usize) -> io::Result<()> {
+            self.all.extend(&self.piece[..length]);
+            Ok(())
+        }
+    }
+
     #[test]
     fn exactly_what_was_announced_is_sent() {
         let file = vec![7; 3 * PIECE + 1];
         for size in [0, 1, PIECE, 3 * PIECE + 1] {
-            let mut sent = Vec::new();
+            let mut sent = Sent::default();
             send(&mut &file[..], size as u64, &mut sent).unwrap();
-            assert_eq!(sent, file[..size]);
+            assert_eq!(sent.all, file[..size]);
         }
-        let error = send(&mut &file[..10], 11, &mut Vec::new()).unwrap_err();
+        let error = send(&mut &file[..10], 11, &mut Sent::default()).unwrap_err();
         assert!(error.to_string().contains("1 of 11 bytes"), "{error}");
     }
 }

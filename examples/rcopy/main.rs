@@ -14,7 +14,8 @@
 //! Read the modules in this order:
 //!
 //! * `wire`: the messages, a header of 16 bytes with what belongs to it.
-//! * `client` and `server`: what they say to each other.
+//! * `client` and `server`: what they say to each other. The client reads the file into registered
+//!   memory, out of which the device sends it.
 //! * `progress`: how far it is, on a terminal.
 //!
 //! What is different:

@@ -7,6 +7,7 @@ use clap::{Parser, value_parser};
 use crate::Result;
 use crate::measurement::Plan;
 use crate::message;
+use crate::short::named;
 use crate::socket::{Kind, Manner};
 
 /// Measures datagrams over RDMA. Without `-s` it is the server.
@@ -70,15 +71,7 @@ impl TestOption {
             ("n", "nonblock", Self::Nonblocking),
             ("e", "echo", Self::Echo),
         ];
-        let lower = text.to_ascii_lowercase();
-        let fits = |(letter, word, _): &(&str, &str, Self)| match text.len() {
-            1 => text == *letter,
-            _ => lower.starts_with(word),
-        };
-        let found = options.iter().find(|option| fits(option));
-        found
-            .map(|(_, _, option)| *option)
-            .ok_or_else(|| "no such test option".to_owned())
+        named(&options, text).ok_or_else(|| "no such test option".to_owned())
     }
 }
 

@@ -19,6 +19,7 @@
 //! * `socket`: RDMA or UDP, with calls that wait, that do not, or in an event loop.
 //! * `server`, `client`: what each does.
 //! * `measurement`: the sizes and counts, and the table of what came out.
+//! * `short`: words and numbers in few letters; shared with `rstream`.
 //!
 //! What is different:
 //!
@@ -34,6 +35,8 @@ mod client;
 mod measurement;
 mod message;
 mod server;
+#[path = "../rstream/measured/short.rs"]
+mod short;
 mod socket;
 
 use std::process::ExitCode;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::short::{count_text, size_text};
+
 /// What the command line says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
@@ -33,13 +35,13 @@ impl Plan {
         match self {
             Self::Series => {
                 let latency = SIZES.map(|size| Measurement {
-                    name: format!("{}_lat", in_bytes(size.into())),
+                    name: format!("{}_lat", size_text(size.into())),
                     size,
                     transfers: count_of(size) / 10,
                     echoes: true,
                 });
                 let bandwidth = SIZES.map(|size| Measurement {
-                    name: format!("{}_bw", in_bytes(size.into())),
+                    name: format!("{}_bw", size_text(size.into())),
                     size,
                     transfers: count_of(size),
                     echoes: false,
@@ -83,9 +85,9 @@ impl Measurement {
         format!(
             "{:<10}{:<8}{:<8}{:<8}{:>8.2}s{:>10.2}{:>11.2}",
             self.name,
-            in_bytes(self.size.into()),
-            in_count(transfers),
-            in_bytes(bytes),
+            size_text(self.size.into()),
+            count_text(transfers),
+            size_text(bytes.into()),
             time.as_secs_f64(),
             bytes as f64 * 8.0 / (1000.0 * microseconds),
             microseconds / transfers as f64,
@@ -93,41 +95,9 @@ impl Measurement {
     }
 }
 
-/// A number of bytes in few letters, with one decimal where it is small.
-fn in_bytes(bytes: u64) -> String {
-    let (unit, letter) = match bytes {
-        0x4000_0000.. => (1 << 30, "g"),
-        0x10_0000.. => (1 << 20, "m"),
-        0x400.. => (1 << 10, "k"),
-        _ => (1, ""),
-    };
-    let (whole, tenths) = (bytes / unit, bytes % unit * 10 / unit);
-    match whole < 10 && tenths > 0 {
-        true => format!("{whole}.{tenths}{letter}"),
-        false => format!("{whole}{letter}"),
-    }
-}
-
-fn in_count(count: u64) -> String {
-    match count {
-        1_000_000_000.. => format!("{}b", count / 1_000_000_000),
-        1_000_000.. => format!("{}m", count / 1_000_000),
-        1000.. => format!("{}k", count / 1000),
-        _ => count.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_short() {
-        let bytes = [64, 1024, 1536, 20_000, 64 << 20, 3 << 29].map(in_bytes);
-        assert_eq!(bytes, ["64", "1k", "1.5k", "19k", "64m", "1.5g"]);
-        let counts = [999, 20_000, 3_000_000, 2_000_000_000].map(in_count);
-        assert_eq!(counts, ["999", "20k", "3m", "2b"]);
-    }
 
     #[test]
     fn the_series_is_that_of_the_c_program() {

@@ -1,112 +1,25 @@
-//! What the handles of a stream share: the connection in one of its phases, and how calls wait for it.
+//! What the handles of a stream share, and how calls wait for it.
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::handshake::Connecting;
 use super::link::Link;
+use super::options::{Options, Side};
 use super::queues::watched;
 use super::settings::StreamSettings;
+use super::shared::{Blocked, Phase, Shared};
 use super::stream::StreamReady;
 use super::turn::{Guard, Turn};
 use crate::error::{Error, ErrorKind, Result};
-#[cfg(feature = "tokio")]
-use crate::sys::Alarm;
-use crate::sys::{Deadline, Readable, Readiness};
+use crate::sys::{Deadline, Readiness};
+use crate::verbs::RegisteredBuffer;
 
 /// A stream, behind its handles.
 #[derive(Debug)]
 pub(crate) struct Core {
     turn: Turn<Shared>,
-}
-
-/// What changes.
-#[derive(Debug)]
-pub(super) struct Shared {
-    phase: Phase,
-    /// Why the connection was not made or was lost, until the program has asked for it.
-    error: Option<Error>,
-    local: Option<SocketAddr>,
-    peer: Option<SocketAddr>,
-    pub(super) options: Options,
-    /// Calls that were told to come again, since there was nothing to do.
-    blocked: Blocked,
-    /// Since when nothing came, as far as calls waited for it.
-    idle_since: Option<Instant>,
-    /// How often polling before a sleep has not helped, since it last did.
-    spins_in_vain: u32,
-    /// When tasks that wait look whether the peer's device still answers.
-    #[cfg(feature = "tokio")]
-    pub(super) keepalive: Option<Alarm>,
-}
-
-#[derive(Debug)]
-enum Phase {
-    Connecting(Box<Connecting>),
-    Open(Box<Link>),
-    /// Connecting failed.
-    Failed(Error),
-}
-
-/// What can be changed while a stream exists.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Options {
-    pub is_nonblocking: bool,
-    pub read_timeout: Option<Duration>,
-    pub write_timeout: Option<Duration>,
-    pub linger: Duration,
-    pub spin: Duration,
-    pub keepalive: Option<Duration>,
-}
-
-impl Options {
-    pub(super) fn of(settings: &StreamSettings) -> Self {
-        Self {
-            is_nonblocking: false,
-            read_timeout: None,
-            write_timeout: None,
-            linger: settings.linger,
-            spin: settings.spin,
-            keepalive: settings.keepalive,
-        }
-    }
-}
-
-impl Options {
-    /// When a sleep is to end, so that the peer can be looked after.
-    fn wake_up_by(&self, deadline: Deadline, idle_since: Instant) -> Deadline {
-        let Some(idle) = self.keepalive else {
-            return deadline;
-        };
-        let left = idle.saturating_sub(idle_since.elapsed());
-        match deadline.remaining() {
-            Some(rest) if rest <= left => deadline,
-            _ => Deadline::after(Some(left)),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Blocked {
-    read: bool,
-    write: bool,
-}
-
-/// What a call wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
-    Read,
-    Write,
-}
-
-impl Side {
-    pub(super) fn operation(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-        }
-    }
 }
 
 impl Core {
@@ -207,7 +120,7 @@ impl Core {
         mut attempt: impl FnMut(&mut Link) -> io::Result<Option<T>>,
     ) -> io::Result<T> {
         let mut guard = self.lock();
-        if let Some(done) = self.try_once(&mut guard, &mut attempt)? {
+        if let Some(done) = self.try_once(&mut guard, side, &mut attempt)? {
             return Ok(done);
         }
         if guard.content.options.is_nonblocking {
@@ -217,10 +130,7 @@ impl Core {
             };
         }
         let options = guard.content.options;
-        let timeout = match side {
-            Side::Read => options.read_timeout,
-            Side::Write => options.write_timeout,
-        };
+        let timeout = options.timeout(side);
         let deadline = Deadline::after(timeout);
         let mut is_first = true;
         loop {
@@ -235,7 +145,7 @@ impl Core {
             if has_news {
                 guard.content.idle_since = None;
             }
-            if has_news && let Some(done) = self.try_once(&mut guard, &mut attempt)? {
+            if has_news && let Some(done) = self.try_once(&mut guard, side, &mut attempt)? {
                 return Ok(done);
             }
             if has_news {
@@ -249,7 +159,7 @@ impl Core {
                 Some(_) => guard.content.keep_alive_if_due(),
                 None => {}
             }
-            if let Some(done) = self.try_once(&mut guard, &mut attempt)? {
+            if let Some(done) = self.try_once(&mut guard, side, &mut attempt)? {
                 return Ok(done);
             }
             if deadline.remaining() == Some(Duration::ZERO) {
@@ -259,15 +169,19 @@ impl Core {
         }
     }
 
-    /// Makes an attempt. One that fails may have read what others wait for.
+    /// Makes an attempt. One that fails may have read what others wait for; after one that succeeds
+    /// nothing is waited for, and an event loop is not to be told of it.
     fn try_once<T>(
         &self,
         guard: &mut Guard<'_, Shared>,
+        side: Side,
         attempt: impl FnOnce(&mut Link) -> io::Result<Option<T>>,
     ) -> io::Result<Option<T>> {
         let outcome = guard.content.attempt(attempt);
-        if outcome.is_err() {
-            self.turn.rouse_all(guard);
+        match &outcome {
+            Ok(Some(_)) => guard.content.note_blocked(side, false),
+            Ok(None) => {}
+            Err(_) => self.turn.rouse_all(guard),
         }
         outcome
     }
@@ -290,9 +204,11 @@ impl Core {
             }
             let has_news = guard.content.drive(self.turn.readiness())? || guard.content.arm()?;
             has_taken |= has_signs || has_news;
-            let done = self.try_once(guard, &mut attempt)?;
+            let done = self.try_once(guard, side, &mut attempt)?;
             if done.is_some() || !has_signs && !has_news {
-                guard.content.blocked.set(side, done.is_none());
+                if done.is_none() {
+                    guard.content.note_blocked(side, true);
+                }
                 // The signs that were taken may have been for more than this.
                 let keep = guard.content.has_chance();
                 self.turn.keep_readable(guard, keep);
@@ -352,10 +268,42 @@ impl Core {
         Ok(())
     }
 
-    /// Lets a place in the peer's table of mapped memory be used again.
-    pub(super) fn give_place_back(&self, index: u16) {
+    /// Takes bytes that are lent as read.
+    pub(super) fn consume_lent(&self, count: usize) {
         if let Phase::Open(link) = &mut self.lock().content.phase {
-            link.give_place_back(index);
+            link.consume(count);
+        }
+    }
+
+    /// Takes back what was lent: others can read.
+    pub(super) fn take_back(&self) {
+        let mut guard = self.lock();
+        if let Phase::Open(link) = &mut guard.content.phase {
+            link.take_back();
+        }
+        self.turn.rouse_all(&mut guard);
+        if guard.content.blocked.read {
+            // For event loops, which were told that there is nothing to read.
+            let keep = guard.content.has_chance();
+            self.turn.keep_readable(&mut guard, keep);
+        }
+    }
+
+    /// Registers memory that the stream can send out of.
+    pub(crate) fn register(&self, length: usize) -> io::Result<RegisteredBuffer> {
+        let pd = self.with_link(|link| Ok(link.queues.id.protection_domain()?))?;
+        Ok(RegisteredBuffer::new(&pd, length)?)
+    }
+
+    /// Does something with the connection that there is never anything to wait for.
+    pub(super) fn with_link<T>(
+        &self,
+        act: impl FnOnce(&mut Link) -> io::Result<T>,
+    ) -> io::Result<T> {
+        match &mut self.lock().content.phase {
+            Phase::Open(link) => act(link),
+            Phase::Connecting(_) => Err(not_connected()),
+            Phase::Failed(error) => Err(error.clone().into()),
         }
     }
 
@@ -390,201 +338,6 @@ impl Core {
             Ok(link.can_read().then_some(()))
         });
         guard.content.error.take()
-    }
-}
-
-impl Blocked {
-    fn set(&mut self, side: Side, is_blocked: bool) {
-        match side {
-            Side::Read => self.read = is_blocked,
-            Side::Write => self.write = is_blocked,
-        }
-    }
-}
-
-impl Shared {
-    fn local_addr(&self) -> Option<SocketAddr> {
-        match &self.phase {
-            Phase::Connecting(connecting) => connecting.id().local_addr(),
-            _ => self.local,
-        }
-    }
-
-    /// Whether the connection was not made or was lost.
-    pub(super) fn has_error(&self) -> bool {
-        match &self.phase {
-            Phase::Open(link) => link.lost().is_some(),
-            Phase::Connecting(_) => false,
-            Phase::Failed(_) => true,
-        }
-    }
-
-    pub(super) fn is_connecting(&self) -> bool {
-        matches!(self.phase, Phase::Connecting(_))
-    }
-
-    /// How connecting ended. `None` before that.
-    #[cfg(feature = "tokio")]
-    pub(super) fn connected(&self) -> Option<Result<()>> {
-        match &self.phase {
-            Phase::Open(_) => Some(Ok(())),
-            Phase::Failed(error) => Some(Err(error.clone())),
-            Phase::Connecting(_) => None,
-        }
-    }
-
-    /// Whether nothing is left to be told to the peer.
-    #[cfg(feature = "tokio")]
-    pub(super) fn is_settled(&self) -> bool {
-        match &self.phase {
-            Phase::Open(link) => link.is_settled(),
-            _ => true,
-        }
-    }
-
-    /// `None` also while the connection is being made.
-    pub(super) fn attempt<T>(
-        &mut self,
-        attempt: impl FnOnce(&mut Link) -> io::Result<Option<T>>,
-    ) -> io::Result<Option<T>> {
-        match &mut self.phase {
-            Phase::Open(link) => {
-                let outcome = attempt(link);
-                if outcome.is_err() {
-                    self.error = self.error.take().or_else(|| link.lost().cloned());
-                }
-                outcome
-            }
-            Phase::Connecting(_) => Ok(None),
-            Phase::Failed(error) => Err(error.clone().into()),
-        }
-    }
-
-    /// Does what can be done without waiting. Whether there is news.
-    pub(super) fn drive(&mut self, readiness: &Readiness) -> Result<bool> {
-        let outcome = match &mut self.phase {
-            Phase::Open(link) => return Ok(link.progress()),
-            Phase::Failed(_) => return Ok(false),
-            Phase::Connecting(connecting) => connecting.advance(readiness),
-        };
-        match outcome {
-            Ok(None) => Ok(false),
-            Ok(Some(link)) => {
-                self.local = link.queues.id.local_addr();
-                self.phase = Phase::Open(Box::new(link));
-                Ok(true)
-            }
-            Err(error) => {
-                self.fail(error);
-                Ok(true)
-            }
-        }
-    }
-
-    fn fail(&mut self, error: Error) {
-        self.error = Some(error.clone());
-        self.phase = Phase::Failed(error);
-    }
-
-    /// Ends an attempt to connect that took too long.
-    pub(super) fn give_up_connecting(&mut self) {
-        if let Phase::Connecting(connecting) = &self.phase {
-            let error = connecting.timed_out();
-            self.fail(error);
-        }
-    }
-
-    /// When an attempt to connect is to be given up.
-    pub(super) fn connecting_until(&self) -> Option<Deadline> {
-        match &self.phase {
-            Phase::Connecting(connecting) => Some(connecting.deadline()),
-            _ => None,
-        }
-    }
-
-    pub(super) fn arm(&mut self) -> Result<bool> {
-        match &mut self.phase {
-            Phase::Open(link) => link.arm(),
-            _ => Ok(false),
-        }
-    }
-
-    /// Polls for a while: what is on its way costs less so than by a wake-up. Where that has not helped
-    /// for some time, as on a machine with one processor, it is tried now and then only.
-    fn spin(&mut self, time: Duration) -> bool {
-        let Phase::Open(link) = &mut self.phase else {
-            return false;
-        };
-        let is_worth_it = self.spins_in_vain < 4 || self.spins_in_vain.is_multiple_of(64);
-        self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
-        if time.is_zero() || !is_worth_it {
-            return false;
-        }
-        let start = Instant::now();
-        while start.elapsed() < time {
-            std::hint::spin_loop();
-            if link.progress() {
-                self.spins_in_vain = 0;
-                return true;
-            }
-        }
-        false
-    }
-
-    /// When a sleep is to end: by the deadline, or when the peer is to be looked after.
-    fn wake_up_by(&mut self, deadline: Deadline) -> Deadline {
-        if self.options.keepalive.is_none() {
-            return deadline;
-        }
-        // Of several sleeps without news in between, the first counts.
-        let since = *self.idle_since.get_or_insert_with(Instant::now);
-        self.options.wake_up_by(deadline, since)
-    }
-
-    /// Looks after the peer once nothing came for so long.
-    fn keep_alive_if_due(&mut self) {
-        let idle = self.options.keepalive;
-        if idle.is_some_and(|idle| self.idle_since.is_some_and(|since| since.elapsed() >= idle)) {
-            self.idle_since = None;
-            self.keep_alive();
-        }
-    }
-
-    /// Looks whether the peer's device still answers, where that is wanted.
-    pub(super) fn keep_alive(&mut self) {
-        if let Phase::Open(link) = &mut self.phase
-            && self.options.keepalive.is_some()
-        {
-            link.keep_alive();
-        }
-    }
-
-    /// Reads the signs that there are.
-    pub(super) fn take_signs(&mut self, readable: Readable) -> Result<()> {
-        #[cfg(feature = "tokio")]
-        if readable.has(watched::ALARM) && self.keepalive.take().is_some() {
-            // A task's that does not wait any more. It would be readable for ever.
-            self.keep_alive();
-        }
-        if let Phase::Open(link) = &mut self.phase {
-            if readable.has(watched::COMPLETION) {
-                link.take_sign()?;
-                link.progress();
-            }
-            if readable.has(watched::EVENT) {
-                link.take_events()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a call that no sign is to come for could do something: data is there to be read, or
-    /// room for who wanted some.
-    fn has_chance(&self) -> bool {
-        match &self.phase {
-            Phase::Open(link) => link.can_read() || self.blocked.write && link.can_write(),
-            _ => false,
-        }
     }
 }
 
@@ -627,7 +380,7 @@ fn new_readiness() -> Result<Readiness> {
 
 fn not_connected() -> io::Error {
     let error = Error::new(
-        "shutdown",
+        "stream",
         ErrorKind::InvalidState,
         "the stream is not connected",
     );

@@ -64,6 +64,9 @@ impl Connecting {
     pub(super) fn advance(&mut self, readiness: &Readiness) -> Result<Option<Link>> {
         while let Some(event) = self.channel.try_next_event()? {
             match event {
+                Event::AddressResolved(_) if !self.settings.route.is_empty() => {
+                    self.id.set_path(&self.settings.route)?;
+                }
                 Event::AddressResolved(_) => self.id.resolve_route(left(self.deadline))?,
                 Event::RouteResolved(_) => self.ask(readiness)?,
                 Event::Established(established) => {

@@ -5,17 +5,20 @@
 //! completion or an event came.
 
 use std::collections::BTreeSet;
-use std::io::{self, IoSlice, IoSliceMut};
 
+use self::registered::Held;
 use super::ending;
-use super::mapped::no_place;
-use super::protocol::{
-    Hello, Mapping, Message, News, Place, Protocol, SLOT_LENGTH, UnderWay, Update,
-};
+use super::protocol::{Hello, Message, News, Protocol, UnderWay, Update};
 use super::queues::{MESSAGE_LENGTH, Queues, RECEIVE};
 use crate::cm::Event;
 use crate::error::{Error, Result};
-use crate::fastpath::{Completion, RemoteAddress, Segment, Success};
+use crate::fastpath::{Completion, RemoteAddress, Segment, SendFlags, Success};
+
+mod mapping;
+mod reading;
+mod registered;
+mod slices;
+mod writing;
 
 /// The longest message of data. Longer ones save nothing, and the peer could read nothing of them
 /// before they are there as a whole.
@@ -24,7 +27,8 @@ const LONGEST: usize = 1 << 16;
 /// Less than so much room in the send buffer is waited for to become more, unless it is enough.
 const SCRAP: usize = 2048;
 
-/// The number of requests; nothing has to be told apart.
+/// The number of requests that have nothing to be told apart by. Those that send registered memory
+/// count from 1.
 const REQUEST: u64 = 0;
 
 #[derive(Debug)]
@@ -45,6 +49,9 @@ pub(super) struct Link {
     is_violated: bool,
     /// Whether this side may send: over iWARP the side that connected has to speak first.
     may_speak: bool,
+    /// Whether the program has a view of what is unread.
+    is_lent: bool,
+    held: Held,
 }
 
 /// What a request carries.
@@ -69,6 +76,8 @@ impl Link {
             is_down: false,
             is_flushed: false,
             is_violated: false,
+            is_lent: false,
+            held: Held::default(),
         };
         // The second half of the receive buffer is due at once, so each side has something to say.
         link.tell();
@@ -117,10 +126,14 @@ impl Link {
             }
             Ok(_) => {
                 self.under_way.complete();
+                self.held.release(completion.wr_id());
                 Ok(true)
             }
             Err(failure) => {
                 self.is_down = true;
+                if completion.wr_id() & RECEIVE == 0 {
+                    self.held.flush(completion.wr_id());
+                }
                 match failure.is_flush() {
                     true => {
                         self.is_flushed = true;
@@ -201,7 +214,7 @@ impl Link {
                 self.tell_of_room(update)
             } else if let Some(message) = self.protocol.farewell() {
                 self.under_way.control();
-                self.post(Some(message), None, Payload::Nothing, true)
+                self.post(Some(message), None, Payload::Nothing, Some(REQUEST))
             } else {
                 return;
             };
@@ -215,7 +228,7 @@ impl Link {
         self.under_way.control();
         let message = Message::Credit(update.limit);
         let Some(grant) = update.grant else {
-            return self.post(Some(message), None, Payload::Nothing, true);
+            return self.post(Some(message), None, Payload::Nothing, Some(REQUEST));
         };
         let slot = self
             .queues
@@ -228,37 +241,49 @@ impl Link {
         };
         let to = to.at(u64::from(grant.slot) * slot.len() as u64);
         if slot.len() <= self.queues.max_inline {
-            return self.post(Some(message), Some(to), Payload::Inline(&slot), true);
+            return self.post(
+                Some(message),
+                Some(to),
+                Payload::Inline(&slot),
+                Some(REQUEST),
+            );
         }
         let segment = self.queues.note_slot(&slot)?;
-        self.post(Some(message), Some(to), Payload::Segments(&[segment]), true)
+        self.post(
+            Some(message),
+            Some(to),
+            Payload::Segments(&[segment]),
+            Some(REQUEST),
+        )
     }
 
-    /// Posts a message with the data that goes with it, or data that the peer is told nothing of.
+    /// Posts a message with the data that goes with it, or data that the peer is told nothing of. With a
+    /// number it asks for a completion, which has that number.
     fn post(
         &mut self,
         message: Option<Message>,
         to: Option<RemoteAddress>,
         payload: Payload<'_>,
-        signaled: bool,
+        number: Option<u64>,
     ) -> Result<()> {
         let nowhere = RemoteAddress {
             address: 0,
             rkey: 0,
         };
-        let flags = match signaled {
-            true => crate::fastpath::SendFlags::SIGNALED,
-            false => crate::fastpath::SendFlags::empty(),
+        let flags = match number {
+            Some(_) => SendFlags::SIGNALED,
+            None => SendFlags::empty(),
         };
+        let number = number.unwrap_or(REQUEST);
         let mut batch = self.queues.send.batch();
         match message {
             None => add(
-                batch.write(REQUEST, to.unwrap_or(nowhere)).flags(flags),
+                batch.write(number, to.unwrap_or(nowhere)).flags(flags),
                 payload,
             )?,
             Some(message) if !self.queues.sends_messages => {
                 let to = to.unwrap_or(nowhere);
-                let request = batch.write_immediate(REQUEST, to, message.to_bits());
+                let request = batch.write_immediate(number, to, message.to_bits());
                 add(request.flags(flags), payload)?;
             }
             Some(message) => {
@@ -266,218 +291,10 @@ impl Link {
                     add(batch.write(REQUEST, to), payload)?;
                 }
                 let own_order = message.to_bits().to_ne_bytes();
-                batch.send(REQUEST).flags(flags).inline(&own_order)?;
+                batch.send(number).flags(flags).inline(&own_order)?;
             }
         }
         Ok(batch.submit()?)
-    }
-
-    /// Reads what is there, as much as fits. `None`: nothing yet.
-    ///
-    /// # Errors
-    ///
-    /// How the connection was lost.
-    pub(super) fn read(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
-        let Some(length) = self.peek(bytes)? else {
-            return Ok(None);
-        };
-        if length > 0 {
-            self.protocol.consume(length);
-            if self.protocol.has_news() {
-                self.progress();
-            }
-        }
-        Ok(Some(length))
-    }
-
-    /// As [`Link::read`], into one slice after the other.
-    pub(super) fn read_vectored(
-        &mut self,
-        slices: &mut [IoSliceMut<'_>],
-    ) -> io::Result<Option<usize>> {
-        let slices = slices.iter_mut().filter(|bytes| !bytes.is_empty());
-        one_after_the_other(slices, |bytes| (bytes.len(), self.read(bytes)))
-    }
-
-    /// As [`Link::read`], and leaves it there.
-    pub(super) fn peek(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
-        if self.protocol.has_closed_reading() || bytes.is_empty() {
-            return Ok(Some(0));
-        }
-        if self.protocol.unread() == 0 {
-            return self.end_of_reading();
-        }
-        let (at, length) = self.protocol.first();
-        let first = length.min(bytes.len());
-        let (head, tail) = bytes.split_at_mut(first);
-        self.queues.inbox.read(at, head)?;
-        let around = tail.len().min(self.protocol.unread() - first);
-        if around > 0 && first == length {
-            self.queues.inbox.read(0, &mut tail[..around])?;
-            return Ok(Some(first + around));
-        }
-        Ok(Some(first))
-    }
-
-    fn end_of_reading(&self) -> io::Result<Option<usize>> {
-        if self.protocol.is_at_end() {
-            return Ok(Some(0));
-        }
-        match &self.lost {
-            Some(error) => Err(ending::of_lost(error)),
-            None => Ok(None),
-        }
-    }
-
-    /// Whether a read would find something, an end among it.
-    pub(super) fn can_read(&self) -> bool {
-        self.protocol.unread() > 0
-            || self.protocol.has_closed_reading()
-            || self.protocol.is_at_end()
-            || self.lost.is_some()
-    }
-
-    /// Whether a write would find room, or an error.
-    pub(super) fn can_write(&self) -> bool {
-        !self.protocol.is_writable() || self.lost.is_some() || self.has_room(SCRAP)
-    }
-
-    fn has_room(&self, length: usize) -> bool {
-        let is_inline = length <= self.queues.max_inline;
-        let has_target = self.protocol.room() > 0 || self.protocol.wanted_slot().is_some();
-        let has_buffer = is_inline || self.under_way.buffer_room() >= length.min(SCRAP);
-        self.may_speak && has_target && has_buffer && self.under_way.has_room(self.each())
-    }
-
-    /// Writes as much as there is room for. `None`: nothing yet.
-    ///
-    /// # Errors
-    ///
-    /// How the connection was lost, and `BrokenPipe` where one of the two has ended it.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
-        self.check_writable()?;
-        let mut written = 0;
-        while written < bytes.len() {
-            match self.write_message(&bytes[written..]) {
-                Ok(0) => break,
-                Ok(length) => written += length,
-                Err(error) => {
-                    let error = self.refused(error);
-                    // What was written before is told first; the next call tells of the error.
-                    return if written > 0 {
-                        Ok(Some(written))
-                    } else {
-                        Err(error)
-                    };
-                }
-            }
-        }
-        Ok((written > 0 || bytes.is_empty()).then_some(written))
-    }
-
-    /// As [`Link::write`], one slice after the other.
-    pub(super) fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-        let slices = slices.iter().filter(|bytes| !bytes.is_empty());
-        one_after_the_other(slices, |bytes| (bytes.len(), self.write(bytes)))
-    }
-
-    fn check_writable(&self) -> io::Result<()> {
-        match &self.lost {
-            _ if !self.protocol.is_writable() => Err(ending::of_writing()),
-            Some(error) => Err(ending::of_lost(error)),
-            None => Ok(()),
-        }
-    }
-
-    /// A refused doorbell means that the connection is just ending, which an event tells better.
-    fn refused(&mut self, error: Error) -> io::Error {
-        let _ = self.take_events();
-        self.lose(error);
-        ending::of_lost(self.lost.as_ref().expect("it was just lost"))
-    }
-
-    /// Tells the peer of memory that it may write to, at a place of its table. False: not yet.
-    pub(super) fn map(&mut self, index: u16, mapping: Mapping) -> io::Result<Option<()>> {
-        self.check_writable()?;
-        let each = self.each();
-        let entry = mapping.to_entry(self.peer.is_big_endian);
-        let has_room = self.may_speak
-            && self.under_way.has_room(each)
-            && self.under_way.buffer_room() >= entry.len();
-        if !has_room || !self.protocol.map() {
-            return Ok(None);
-        }
-        let slots = self.peer.slots;
-        let table = u64::from(slots.length) * SLOT_LENGTH as u64;
-        let to = RemoteAddress {
-            address: slots.address,
-            rkey: slots.rkey,
-        };
-        let to = to.at(table + u64::from(index) * entry.len() as u64);
-        let message = Message::Mapping(index.into());
-        self.post_copied(Some(message), to, &entry)
-            .map_err(|error| self.refused(error))?;
-        Ok(Some(()))
-    }
-
-    /// Writes into memory that the peer has mapped, as much as there is room for. `None`: nothing yet.
-    ///
-    /// # Errors
-    ///
-    /// An offset at which the peer has mapped nothing, and as for [`Link::write`].
-    pub(super) fn write_mapped(&mut self, bytes: &[u8], offset: u64) -> io::Result<Option<usize>> {
-        self.check_writable()?;
-        let mut written = 0;
-        while written < bytes.len() {
-            let offset = offset.wrapping_add(written as u64);
-            let Some(place) = self.find_mapping(offset)? else {
-                return match written {
-                    0 => Err(ending::of_unmapped(offset)),
-                    _ => Ok(Some(written)),
-                };
-            };
-            let rest = (bytes.len() - written)
-                .min(place.length as usize)
-                .min(LONGEST);
-            let room = self.under_way.buffer_room();
-            if !self.may_speak || !self.under_way.has_room(1) || room < rest.min(SCRAP) {
-                break;
-            }
-            let to = RemoteAddress {
-                address: place.address,
-                rkey: place.rkey,
-            };
-            let length = rest.min(room);
-            self.post_copied(None, to, &bytes[written..written + length])
-                .map_err(|error| self.refused(error))?;
-            written += length;
-        }
-        Ok((written > 0 || bytes.is_empty()).then_some(written))
-    }
-
-    fn find_mapping(&self, offset: u64) -> Result<Option<Place>> {
-        for index in 0..self.queues.own.mappings {
-            if let Some(place) = self.queues.mapping(index)?.at(offset) {
-                return Ok(Some(place));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Takes a place in the peer's table of mapped memory.
-    pub(super) fn take_place(&mut self) -> io::Result<u16> {
-        let places = 0..self.peer.mappings;
-        let free = places
-            .into_iter()
-            .find(|index| !self.mapped.contains(index));
-        let index = free.ok_or_else(|| no_place(self.peer.mappings))?;
-        self.mapped.insert(index);
-        Ok(index)
-    }
-
-    /// Lets a place be used again.
-    pub(super) fn give_place_back(&mut self, index: u16) {
-        self.mapped.remove(&index);
     }
 
     fn each(&self) -> u32 {
@@ -492,67 +309,10 @@ impl Link {
                 address: 0,
                 rkey: 0,
             };
-            if let Err(error) = self.post(None, Some(nowhere), Payload::Nothing, true) {
+            if let Err(error) = self.post(None, Some(nowhere), Payload::Nothing, Some(REQUEST)) {
                 self.lose(error);
             }
         }
-    }
-
-    /// Posts bytes by way of the send buffer, which has room for them.
-    fn post_copied(
-        &mut self,
-        message: Option<Message>,
-        to: RemoteAddress,
-        bytes: &[u8],
-    ) -> Result<()> {
-        let copied = self.under_way.copy(bytes.len());
-        let (first, around) = bytes.split_at(copied.length);
-        let outbox = &mut self.queues.outbox;
-        outbox.write(copied.offset, first)?;
-        outbox.write(0, around)?;
-        let first = outbox.slice(copied.offset..copied.offset + copied.length)?;
-        let around = outbox.slice(..copied.around)?;
-        let segments = [first, around];
-        let count = if copied.around > 0 { 2 } else { 1 };
-        let each = if message.is_some() { self.each() } else { 1 };
-        let signaled = self.under_way.data(each);
-        self.post(
-            message,
-            Some(to),
-            Payload::Segments(&segments[..count]),
-            signaled,
-        )
-    }
-
-    /// Posts the first message of some data. 0: there is no room.
-    fn write_message(&mut self, bytes: &[u8]) -> Result<usize> {
-        if let Some(slot) = self.protocol.wanted_slot() {
-            let place = self.queues.take_slot(slot)?;
-            self.protocol.take_slot(place);
-        }
-        if !self.has_room(bytes.len()) {
-            return Ok(0);
-        }
-        let length = bytes.len().min(self.protocol.room()).min(LONGEST);
-        let is_inline = length <= self.queues.max_inline;
-        let length = match is_inline {
-            true => length,
-            false => length.min(self.under_way.buffer_room()),
-        };
-        let place = self.protocol.data(length);
-        let to = RemoteAddress {
-            address: place.address,
-            rkey: place.rkey,
-        };
-        let (message, bytes) = (Some(Message::Data(place.length)), &bytes[..length]);
-        match is_inline {
-            true => {
-                let signaled = self.under_way.data(self.each());
-                self.post(message, Some(to), Payload::Inline(bytes), signaled)?;
-            }
-            false => self.post_copied(message, to, bytes)?,
-        }
-        Ok(length)
     }
 
     /// Ends reading, writing or both, and tells the peer. False when that was so already.
@@ -595,29 +355,6 @@ impl Link {
     pub(super) fn lost(&self) -> Option<&Error> {
         self.lost.as_ref().filter(|_| !self.protocol.is_over())
     }
-}
-
-/// Reads or writes slices, up to the first that is not done as a whole; `step` says how long a slice is,
-/// and how much of it was done. What was done before an error is told first, and the next call tells of
-/// that.
-fn one_after_the_other<S>(
-    slices: impl IntoIterator<Item = S>,
-    mut step: impl FnMut(S) -> (usize, io::Result<Option<usize>>),
-) -> io::Result<Option<usize>> {
-    let mut all = 0;
-    for slice in slices {
-        let (whole, outcome) = step(slice);
-        let length = match outcome {
-            Ok(Some(length)) => length,
-            _ if all > 0 => break,
-            other => return other,
-        };
-        all += length;
-        if length < whole {
-            break;
-        }
-    }
-    Ok(Some(all))
 }
 
 fn add(request: crate::verbs::RequestBuilder<'_, '_>, payload: Payload<'_>) -> Result<()> {

@@ -1,9 +1,10 @@
 //! Memory that the peer of a stream writes to directly.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use super::core::{Core, Side};
+use super::core::Core;
+use super::options::Side;
 use super::protocol::{Mapping, Place};
 use super::stream::RdmaStream;
 use crate::error::{Error, ErrorKind};
@@ -13,14 +14,21 @@ use crate::verbs::{Access, Buffer};
 /// ([`RdmaStream::write_mapped`]). The program finds out by the stream that something was written, or
 /// by looking.
 ///
-/// Dropping it takes the memory back. The peer is not told: what it writes then ends the connection.
+/// Dropping it takes the memory back. The peer is not told: what it writes then ends the connection. It
+/// does not keep the stream open.
 #[derive(Debug)]
 pub struct MappedBuffer {
     buffer: Buffer,
     offset: u64,
-    /// Its place in the peer's table.
+    place: Taken,
+}
+
+/// A place in the peer's table, until this is dropped.
+#[derive(Debug)]
+struct Taken {
     index: u16,
-    core: Arc<Core>,
+    /// The stream is closed with its last handle, which this is not.
+    core: Weak<Core>,
 }
 
 impl RdmaStream {
@@ -45,36 +53,9 @@ impl RdmaStream {
     #[doc(alias("riomap", "riounmap"))]
     pub fn map(&self, length: u32, offset: u64) -> io::Result<MappedBuffer> {
         let core = self.core();
-        let (index, pd) = core.run(Side::Write, |link| {
-            let index = link.take_place()?;
-            Ok(Some((index, link.queues.id.protection_domain()?)))
-        })?;
-        let made = pd
-            .alloc(length as usize, Access::LOCAL_WRITE | Access::REMOTE_WRITE)
-            .map_err(io::Error::from)
-            .and_then(|buffer| {
-                let at = buffer.remote();
-                let place = Place {
-                    address: at.address,
-                    rkey: at.rkey,
-                    length,
-                };
-                let mapping = Mapping { offset, place };
-                core.run(Side::Write, |link| link.map(index, mapping))?;
-                Ok(buffer)
-            });
-        match made {
-            Ok(buffer) => Ok(MappedBuffer {
-                buffer,
-                offset,
-                index,
-                core: Arc::clone(core),
-            }),
-            Err(error) => {
-                core.give_place_back(index);
-                Err(error)
-            }
-        }
+        let mapped = MappedBuffer::new(core, length, offset)?;
+        core.run(Side::Write, |link| link.map(mapped.mapping()))?;
+        Ok(mapped)
     }
 
     /// Writes into memory that the peer has given ([`RdmaStream::map`] there), and returns how many
@@ -92,6 +73,40 @@ impl RdmaStream {
 }
 
 impl MappedBuffer {
+    /// Memory with a place in the peer's table, of which the peer is still to be told.
+    pub(crate) fn new(core: &Arc<Core>, length: u32, offset: u64) -> io::Result<Self> {
+        let (index, pd) = core.with_link(|link| {
+            let pd = link.queues.id.protection_domain()?;
+            Ok((link.take_place()?, pd))
+        })?;
+        let place = Taken {
+            index,
+            core: Arc::downgrade(core),
+        };
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let buffer = pd.alloc(length as usize, access)?;
+        Ok(Self {
+            buffer,
+            offset,
+            place,
+        })
+    }
+
+    /// What the peer is told.
+    pub(super) fn mapping(&self) -> (u16, Mapping) {
+        let at = self.buffer.remote();
+        let place = Place {
+            address: at.address,
+            rkey: at.rkey,
+            length: self.buffer.len() as u32,
+        };
+        let mapping = Mapping {
+            offset: self.offset,
+            place,
+        };
+        (self.place.index, mapping)
+    }
+
     /// Number of bytes.
     pub fn len(&self) -> usize {
         self.buffer.len()
@@ -127,9 +142,15 @@ impl MappedBuffer {
     }
 }
 
-impl Drop for MappedBuffer {
+impl Drop for Taken {
     fn drop(&mut self) {
-        self.core.give_place_back(self.index);
+        if let Some(core) = self.core.upgrade() {
+            // A stream that is not connected any more has no use of it.
+            let _ = core.with_link(|link| {
+                link.give_place_back(self.index);
+                Ok(())
+            });
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Byte streams, wire-compatible with the C library's rsockets.
 //!
-//! `stream.rs` and `listener.rs` have what programs see; `core.rs` how calls wait, `link.rs` what a
-//! connected stream posts and polls, `protocol` what may be said. `handshake.rs` makes connections,
-//! `backlog.rs` those of a listener, with the help of the thread in `service.rs`. `polled.rs` is how
-//! tasks wait instead of threads. Datagrams are in `datagram`.
+//! `stream.rs`, `listener.rs`, `lent.rs`, `registered.rs` and `mapped.rs` have what programs see;
+//! `core.rs` how calls wait, `shared.rs` the phases of a connection, `link.rs` what a connected stream posts and polls, `protocol` what may be
+//! said. `handshake.rs` makes connections, `backlog.rs` those of a listener, with the help of the
+//! thread in `service.rs`. `polled.rs` is how tasks wait instead of threads. Datagrams are in `datagram`.
 
 mod backlog;
 mod core;
@@ -12,22 +12,28 @@ mod ending;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod handshake;
+#[allow(unsafe_code)]
+mod lent;
 mod link;
 mod listener;
 mod mapped;
+mod options;
 #[cfg(feature = "tokio")]
 mod polled;
 mod protocol;
 mod queues;
+mod registered;
 mod service;
 mod settings;
+mod shared;
 #[allow(clippy::module_inception)]
 mod stream;
 mod turn;
 
 #[cfg(feature = "tokio")]
-pub(crate) use self::{backlog::Backlog, core::Core};
+pub(crate) use self::{backlog::Backlog, core::Core, datagram::Core as DatagramCore};
 pub use datagram::RdmaDatagram;
+pub use lent::Lent;
 pub use listener::{Incoming as IncomingStreams, RdmaListener};
 pub use mapped::MappedBuffer;
 pub use settings::StreamSettings;

@@ -8,19 +8,23 @@
 //! further one.
 
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::backlog::{Backlog, Pending};
-use super::core::{Core, Shared};
+use super::core::Core;
 use super::ending;
 use super::link::Link;
+use super::mapped::MappedBuffer;
 use super::queues::watched;
+use super::shared::Shared;
 use super::turn::{Guard, Turn};
 use crate::error::{Error, Result};
 use crate::executor::{Waiter, Watch};
 use crate::sys::{Alarm, Deadline, Readiness};
+use crate::verbs::{RegisteredBuffer, View};
 
 /// The shortest time without news after which the peer is looked after.
 const LEAST_IDLE: Duration = Duration::from_millis(10);
@@ -54,6 +58,59 @@ impl Core {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.poll(cx, waiter, |link| link.write_vectored(slices))
+    }
+
+    /// Lends what is there, as soon as something is: as [`Link::lend`].
+    pub(crate) fn poll_lend<W: Watch>(
+        &self,
+        cx: &mut Context<'_>,
+        waiter: &mut Waiter<W>,
+    ) -> Poll<io::Result<Option<View>>> {
+        self.poll(cx, waiter, Link::lend)
+    }
+
+    /// As [`Core::poll_write`], out of registered memory.
+    pub(crate) fn poll_write_registered<W: Watch>(
+        &self,
+        cx: &mut Context<'_>,
+        waiter: &mut Waiter<W>,
+        buffer: &RegisteredBuffer,
+        range: Range<usize>,
+    ) -> Poll<io::Result<usize>> {
+        self.poll(cx, waiter, |link| {
+            link.write_registered(buffer, range.clone())
+        })
+    }
+
+    /// Waits until the device has read what was written of registered memory.
+    pub(crate) fn poll_sent<W: Watch>(
+        &self,
+        cx: &mut Context<'_>,
+        waiter: &mut Waiter<W>,
+        buffer: &RegisteredBuffer,
+    ) -> Poll<io::Result<()>> {
+        self.poll(cx, waiter, |link| link.is_sent(buffer))
+    }
+
+    /// Tells the peer of memory that it may write to.
+    pub(crate) fn poll_map<W: Watch>(
+        &self,
+        cx: &mut Context<'_>,
+        waiter: &mut Waiter<W>,
+        mapped: &MappedBuffer,
+    ) -> Poll<io::Result<()>> {
+        self.poll(cx, waiter, |link| link.map(mapped.mapping()))
+    }
+
+    /// Writes into memory that the peer has mapped.
+    pub(crate) fn poll_write_mapped<W: Watch>(
+        &self,
+        cx: &mut Context<'_>,
+        waiter: &mut Waiter<W>,
+        bytes: &[u8],
+        offset: u64,
+    ) -> Poll<io::Result<usize>> {
+        self.poll(cx, waiter, |link| link.write_mapped(bytes, offset))
     }
 
     /// Makes an attempt until it succeeds.

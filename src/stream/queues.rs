@@ -11,7 +11,7 @@ use crate::device::{Context, Transport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fastpath::Segment;
 use crate::sys::Readiness;
-use crate::verbs::{Access, Buffer, Cq, QpAttr, RecvHalf, SendHalf, completion_room};
+use crate::verbs::{Access, Buffer, Cq, Inbox, QpAttr, RecvHalf, SendHalf, completion_room};
 
 /// Under which numbers the descriptors of a stream are watched.
 pub(super) mod watched {
@@ -43,7 +43,7 @@ pub(super) struct Queues {
     pub send: SendHalf,
     pub recv: RecvHalf,
     /// What the peer writes.
-    pub inbox: Buffer,
+    pub inbox: Inbox,
     /// What is under way to the peer.
     pub outbox: Buffer,
     /// What is under way to the peer's slots, where it cannot be in the request.
@@ -113,7 +113,7 @@ impl Queues {
             .map_err(|error| Error::from_os("stream", &error))?;
         let (send, recv) = qp.split();
         let mut queues = Self {
-            inbox: pd.alloc(2 * half as usize, remote)?,
+            inbox: Inbox::new(&pd, 2 * half as usize)?,
             outbox: pd.alloc(sizes.send_buffer as usize, Access::LOCAL_WRITE)?,
             notes: pd.alloc(CONTROLS as usize * SLOT_LENGTH, Access::LOCAL_WRITE)?,
             board: pd.alloc(board, remote)?,

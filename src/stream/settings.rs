@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::protocol;
+use crate::cm::PathRecord;
 use crate::sys::running_kernel;
 
 /// Where the C library's defaults for streams are, one number to a file.
@@ -34,6 +35,8 @@ pub struct StreamSettings {
     pub(super) source: Option<SocketAddr>,
     pub(super) type_of_service: Option<u8>,
     pub(super) keepalive: Option<Duration>,
+    /// Empty: as the kernel finds it.
+    pub(super) route: Vec<PathRecord>,
 }
 
 /// What each end of a stream has, as it is asked for.
@@ -136,6 +139,7 @@ impl StreamSettings {
             source: None,
             type_of_service: None,
             keepalive: None,
+            route: Vec::new(),
         }
     }
 
@@ -233,6 +237,15 @@ impl StreamSettings {
     #[doc(alias("IP_TOS", "RDMA_OPTION_ID_TOS"))]
     pub fn type_of_service(mut self, type_of_service: u8) -> Self {
         self.type_of_service = Some(type_of_service);
+        self
+    }
+
+    /// Connects by this route instead of one that the kernel, or ibacm, looks for. The kernel takes the
+    /// first path that is primary and leads both ways. [`RdmaStream::route`](super::RdmaStream::route)
+    /// tells that of a connection.
+    #[doc(alias = "RDMA_ROUTE")]
+    pub fn route(mut self, paths: &[PathRecord]) -> Self {
+        self.route = paths.to_vec();
         self
     }
 

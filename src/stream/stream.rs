@@ -7,9 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::{Core, Side};
+use super::core::Core;
+use super::options::Side;
 use super::service::{self, Served};
 use super::settings::StreamSettings;
+use crate::cm::PathRecord;
 use crate::error::{Error, Result};
 use crate::sys::Readiness;
 
@@ -142,6 +144,17 @@ impl RdmaStream {
     #[doc(alias = "rgetsockname")]
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.core.local_addr()
+    }
+
+    /// The paths of the connection's route, the one in use first; none on iWARP.
+    /// [`StreamSettings::route`] connects by them.
+    ///
+    /// # Errors
+    ///
+    /// `NotConnected` before the connection is made; a device that is gone.
+    #[doc(alias("rgetsockopt", "RDMA_ROUTE"))]
+    pub fn route(&self) -> io::Result<Vec<PathRecord>> {
+        self.core.with_link(|link| Ok(link.queues.id.paths()?))
     }
 
     /// Ends reading, writing or both, for all handles. What was written before reaches the peer. Does

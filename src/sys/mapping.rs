@@ -1,9 +1,11 @@
 //! Memory that a device shares with the process.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+use nix::errno::Errno;
 
 use super::{Kernel, MapFor};
 
@@ -97,5 +99,27 @@ impl Memory {
     /// Where the memory begins.
     pub(crate) fn address(&self) -> NonNull<u8> {
         self.0.address
+    }
+
+    /// Has the kernel write a range of the memory to a file, as much as that takes; returns how much.
+    /// There is no reference to the bytes, which a device may be writing.
+    pub(crate) fn write_to(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: usize,
+        length: usize,
+    ) -> io::Result<usize> {
+        if offset
+            .checked_add(length)
+            .is_none_or(|end| end > self.length())
+        {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: the range is in the mapping, which the kernel only reads.
+        let written = unsafe {
+            let first = self.address().as_ptr().add(offset);
+            libc::write(file.as_raw_fd(), first.cast(), length)
+        };
+        Ok(Errno::result(written)? as usize)
     }
 }

@@ -24,6 +24,10 @@ impl Open {
         self.0.take().expect("it is taken only here and at the end")
     }
 
+    pub(super) fn as_arc(&self) -> &Arc<Core> {
+        self.0.as_ref().expect("it is taken only at the end")
+    }
+
     pub(super) fn is_same(&self, other: &Self) -> bool {
         std::ptr::eq(&**self, &**other)
     }
@@ -33,7 +37,7 @@ impl Deref for Open {
     type Target = Core;
 
     fn deref(&self) -> &Core {
-        self.0.as_ref().expect("it is taken only at the end")
+        self.as_arc()
     }
 }
 

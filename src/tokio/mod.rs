@@ -2,6 +2,7 @@
 //!
 //! * [`RdmaStream`] and [`RdmaListener`] are byte streams, as tokio's `TcpStream` and `TcpListener`
 //!   are: what reads and writes those, such as an HTTP library, works over RDMA.
+//! * [`RdmaDatagram`] is for datagrams, as tokio's `UdpSocket`.
 //! * [`Connector`], [`Listener`] and [`Connection`] exchange messages.
 //! * [`EventChannel`], [`CompletionChannel`] and [`Cq`] wait for what their namesakes of the crate
 //!   wait for.
@@ -40,17 +41,23 @@
 //! Waiting panics in a runtime whose I/O is disabled. Outside of any runtime it is an error.
 
 mod completions;
+mod datagram;
 mod endpoint;
 mod event_channel;
 mod linger;
 mod listener;
+mod reading;
 mod split;
 mod stream;
 mod watch;
+mod writing;
 
 pub use completions::{CompletionChannel, Cq};
+pub use datagram::RdmaDatagram;
 pub use endpoint::{Connection, Connector, Listener};
 pub use event_channel::EventChannel;
 pub use listener::RdmaListener;
-pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
+pub use reading::ReadHalf;
+pub use split::{OwnedReadHalf, OwnedWriteHalf, ReuniteError};
 pub use stream::RdmaStream;
+pub use writing::WriteHalf;

@@ -2,25 +2,22 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use ::tokio::net::{ToSocketAddrs, lookup_host};
-use ::tokio::task::coop::poll_proceed;
 
 use super::linger::Open;
-use super::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use super::reading::ReadHalf;
+use super::split::{self, OwnedReadHalf, OwnedWriteHalf};
 use super::watch::Wait;
+use super::writing::WriteHalf;
 use crate::StreamSettings;
 use crate::error::{Error, Result};
 use crate::stream::Core;
-use crate::sys::Deadline;
 
 /// A stream of bytes between two programs, as tokio's `TcpStream` is one. It is
 /// [`rdmacm::RdmaStream`](crate::RdmaStream) for tasks: the peer may use either, or the C library's
@@ -113,34 +110,6 @@ impl RdmaStream {
         crate::RdmaStream::of_core(self.core.into_inner())
     }
 
-    /// The peer's address.
-    ///
-    /// # Errors
-    ///
-    /// `NotConnected` where it is not known.
-    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.core.peer_addr()
-    }
-
-    /// The local address.
-    ///
-    /// # Errors
-    ///
-    /// `NotConnected` where it is not known.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.core.local_addr()
-    }
-
-    /// Copies what can be read and leaves it there; waits until there is something.
-    ///
-    /// # Errors
-    ///
-    /// As reading.
-    pub async fn peek(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let (core, read) = (&self.core, &mut self.read);
-        poll_fn(|cx| core.poll_peek(cx, read, bytes)).await
-    }
-
     /// How long a stream that is dropped goes on to send what was written.
     pub fn set_linger(&self, time: Duration) {
         self.core.set_linger(time);
@@ -157,7 +126,16 @@ impl RdmaStream {
 
     /// Two halves, for reading and for writing in one task.
     pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
-        split::borrowed(self)
+        let (core, read, write) = (&self.core, &mut self.read, &mut self.write);
+        (ReadHalf::new(core, read), WriteHalf::new(core, write))
+    }
+
+    pub(super) fn reader(&mut self) -> ReadHalf<'_> {
+        self.split().0
+    }
+
+    pub(super) fn writer(&mut self) -> WriteHalf<'_> {
+        self.split().1
     }
 
     /// Two halves, for reading and for writing in two tasks. Dropping the one that writes ends
@@ -169,87 +147,6 @@ impl RdmaStream {
 
 fn no_address() -> Error {
     Error::invalid("connect", "the name has no address")
-}
-
-/// Reads into what is free of a buffer.
-pub(super) fn poll_read(
-    core: &Core,
-    wait: &mut Wait,
-    cx: &mut Context<'_>,
-    buffer: &mut ReadBuf<'_>,
-) -> Poll<io::Result<()>> {
-    let fair = ready!(poll_proceed(cx));
-    let length = ready!(core.poll_read(cx, wait, buffer.initialize_unfilled()))?;
-    buffer.advance(length);
-    fair.made_progress();
-    Poll::Ready(Ok(()))
-}
-
-pub(super) fn poll_write(
-    core: &Core,
-    wait: &mut Wait,
-    cx: &mut Context<'_>,
-    slices: &[IoSlice<'_>],
-) -> Poll<io::Result<usize>> {
-    let fair = ready!(poll_proceed(cx));
-    let length = ready!(core.poll_write(cx, wait, slices))?;
-    fair.made_progress();
-    Poll::Ready(Ok(length))
-}
-
-/// Ends writing, and waits until the peer has what was written.
-pub(super) fn poll_shutdown(
-    core: &Core,
-    wait: &mut Wait,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<()>> {
-    core.shut_down(false, true)?;
-    core.poll_settled(cx, wait, Deadline::after(None))
-}
-
-impl AsyncRead for RdmaStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        poll_read(&this.core, &mut this.read, cx, buffer)
-    }
-}
-
-impl AsyncWrite for RdmaStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        poll_write(&this.core, &mut this.write, cx, &[IoSlice::new(bytes)])
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        poll_write(&this.core, &mut this.write, cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    /// Does nothing: what is written is on its way at once.
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        poll_shutdown(&this.core, &mut this.write, cx)
-    }
 }
 
 impl AsFd for RdmaStream {

@@ -1,10 +1,10 @@
 //! Buffers that a device can use and safe code cannot misuse.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::mr::Range;
+use super::mr;
 use super::{Access, Mr, MrChange, Pd};
 use crate::error::{Error, Result};
 use crate::fastpath::{RemoteAddress, Segment};
@@ -49,7 +49,7 @@ impl Pd {
         let memory = Memory::new(self.context().kernel(), length)
             .map_err(|error| Error::from_os("alloc", &error))?;
         let memory = Arc::new(memory);
-        let range = Range::of(memory.address().as_ptr() as u64, length);
+        let range = mr::Range::of(memory.address().as_ptr() as u64, length);
         let mr = Mr::register(self, range, access, Some(memory.clone()))?;
         Ok(Buffer { mr, memory })
     }
@@ -73,6 +73,14 @@ impl Buffer {
     /// When the range reaches beyond the buffer, or is longer than a segment can be (2^32 − 1
     /// bytes).
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Segment> {
+        let Range { start, end } = self.range(range)?;
+        self.mr
+            .segment(start, end - start)
+            .ok_or_else(|| Error::invalid("slice", "a segment has at most 2^32 - 1 bytes"))
+    }
+
+    /// A range of the buffer's bytes, of which there are so many.
+    pub(super) fn range(&self, range: impl RangeBounds<usize>) -> Result<Range<usize>> {
         let start = match range.start_bound() {
             Bound::Included(start) => Some(*start),
             Bound::Excluded(start) => start.checked_add(1),
@@ -93,9 +101,7 @@ impl Buffer {
             .checked_sub(start)
             .ok_or_else(|| self.outside(start, 0))?;
         self.check(start, length)?;
-        self.mr
-            .segment(start, length)
-            .ok_or_else(|| Error::invalid("slice", "a segment has at most 2^32 - 1 bytes"))
+        Ok(start..end)
     }
 
     /// Where a peer finds the first byte. What it may do there is up to the access that the
@@ -163,6 +169,11 @@ impl Buffer {
         let mut bytes = vec![0; length];
         self.read(offset, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// The memory itself, which may outlive the registration.
+    pub(super) fn memory(&self) -> &Arc<Memory> {
+        &self.memory
     }
 
     fn at(&self, offset: usize, length: usize) -> Result<NonNull<u8>> {

@@ -18,6 +18,8 @@ mod cq_change;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 #[allow(unsafe_code)]
+mod inbox;
+#[allow(unsafe_code)]
 mod mr;
 mod mr_change;
 mod mw;
@@ -31,6 +33,8 @@ mod qp_modify;
 mod qp_query;
 mod qp_transition;
 mod recv;
+#[allow(unsafe_code)]
+mod registered;
 mod reply;
 mod request_list;
 mod send;
@@ -52,6 +56,7 @@ pub use comp_channel::CompletionChannel;
 pub use completions::Completions;
 pub(crate) use cq::completion_room;
 pub use cq::{Cq, CqBuilder};
+pub(crate) use inbox::{Inbox, View};
 pub use mr::Mr;
 pub use mr_change::MrChange;
 pub use mw::{Mw, MwType};
@@ -62,6 +67,8 @@ pub use qp_attr::{QpAttr, QpCapabilities};
 pub use qp_modify::{QpModify, QpState};
 pub use qp_query::QpInfo;
 pub use recv::RecvHalf;
+pub(crate) use registered::Registered;
+pub use registered::RegisteredBuffer;
 pub use request_list::{Data, ListError, RecvRequest, SendRequest, Work};
 pub use send::SendHalf;
 pub use srq::{Srq, SrqAttr, SrqInfo};

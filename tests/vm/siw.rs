@@ -41,7 +41,7 @@ pub fn choose(others: Vec<Test>) -> Vec<Test> {
     shared.chain(tests()).collect()
 }
 
-const SHARED: [&str; 88] = [
+const SHARED: [&str; 90] = [
     "self_test::",
     "guide::",
     "streams::basics::",
@@ -50,6 +50,7 @@ const SHARED: [&str; 88] = [
     "streams::mapped::",
     "streams::queue_pairs::while_",
     "streams::queue_pairs::by_what_the_peer_writes",
+    "streams::zero_copy::",
     "streams::crowds::",
     // Where a connect is dropped, siw's kernel waits long in destroying the queue pair.
     "tokio::echoes_of_many_sizes",
@@ -57,6 +58,7 @@ const SHARED: [&str; 88] = [
     "tokio::halves_become_one_again",
     "tokio::cancelled::reads_and_writes",
     "tokio::waking::a_writer_that_is_blocked",
+    "tokio::zero_copy::",
     "device_test::",
     "table::",
     "traffic::messages::sends_of_any_size",

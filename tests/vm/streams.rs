@@ -9,6 +9,8 @@ mod hand_made;
 pub mod killed;
 mod mapped;
 pub mod queue_pairs;
+mod routes;
+mod zero_copy;
 
 pub use datagram::fork_with_datagrams;
 
@@ -23,6 +25,8 @@ pub fn tests() -> Vec<Test> {
         killed::tests(),
         mapped::tests(),
         queue_pairs::tests(),
+        routes::tests(),
+        zero_copy::tests(),
         crowds::tests(),
         datagram::tests(),
     ]

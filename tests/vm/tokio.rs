@@ -1,12 +1,15 @@
 //! Streams, connections and all that waits, in tasks of a runtime.
 
+mod beside_threads;
 mod cancelled;
+mod datagrams;
 mod endpoint;
 mod ends;
 mod examples;
 mod many;
 mod waits;
 mod waking;
+mod zero_copy;
 
 use std::error::Error;
 use std::io::{self, Read, Write};
@@ -35,6 +38,9 @@ pub fn tests() -> Vec<Test> {
     [
         own,
         waking::tests(),
+        beside_threads::tests(),
+        zero_copy::tests(),
+        datagrams::tests(),
         cancelled::tests(),
         ends::tests(),
         many::tests(),

@@ -1,5 +1,7 @@
 //! What is measured: how many bytes, how often.
 
+use super::short::size_text;
+
 /// Which measurements to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
@@ -120,21 +122,6 @@ impl Measurement {
     }
 }
 
-/// A number of bytes, of small multiples of a unit with one decimal place, which is cut off.
-pub(super) fn size_text(size: u128) -> String {
-    let (unit, letter) = match size {
-        0x4000_0000.. => (1 << 30, "g"),
-        0x10_0000.. => (1 << 20, "m"),
-        0x400.. => (1 << 10, "k"),
-        _ => (1, ""),
-    };
-    let (whole, tenths) = (size / unit, size % unit * 10 / unit);
-    match tenths {
-        1.. if whole < 10 => format!("{whole}.{tenths}{letter}"),
-        _ => format!("{whole}{letter}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,20 +164,5 @@ mod tests {
         assert_eq!(counts(&series[0]), often.map(|count| (1, count)));
         assert_eq!(counts(&series[1]), often.map(|count| (count, 1)));
         assert_eq!(series[1].measurements[3].bytes(), 200 << 20);
-    }
-
-    #[test]
-    fn sizes_are_short() {
-        let expected = [
-            (1000, "1000"),
-            (1024, "1k"),
-            (1535, "1.4k"),
-            (10 * 1024 + 1000, "10k"),
-            (2_000_000, "1.9m"),
-            (12_800_000_000, "11g"),
-        ];
-        for (size, text) in expected {
-            assert_eq!(size_text(size), text);
-        }
     }
 }

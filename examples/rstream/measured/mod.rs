@@ -3,6 +3,7 @@
 
 mod measurement;
 mod options;
+mod short;
 mod table;
 mod verification;
 mod wait;

@@ -6,6 +6,7 @@ use clap::value_parser;
 use rdmacm::{AddrInfoQuery, PortSpace};
 
 use super::measurement::{Plan, Purpose};
+use super::short::{has_prefix, named};
 
 /// Errors are only shown.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -122,17 +123,8 @@ impl TestOption {
     ];
 
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
-        let mut names = Self::NAMES.iter();
-        names
-            .find(|(letter, word, _)| text == *letter || has_prefix(text, word))
-            .map(|(_, _, option)| *option)
-            .ok_or_else(|| "no such test option".into())
+        named(&Self::NAMES, text).ok_or_else(|| "no such test option".into())
     }
-}
-
-fn has_prefix(text: &str, prefix: &str) -> bool {
-    text.get(..prefix.len())
-        .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
 /// How calls wait.

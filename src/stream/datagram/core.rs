@@ -4,11 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::super::core::{Options, Side};
+use super::super::options::{Options, Side};
 use super::super::settings::StreamSettings;
 use super::super::turn::{Guard, Turn};
 use super::exchange::Exchange;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::sys::{Deadline, Readiness, fork_generation, is_inherited};
 
 /// After so many datagrams that were there already, the other signs are looked at.
@@ -16,7 +16,7 @@ const STREAK: u32 = 64;
 
 /// A socket, behind its handles.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(crate) struct Core {
     turn: Turn<Shared>,
     /// Which process made it.
     generation: u32,
@@ -32,7 +32,7 @@ pub(super) struct Shared {
 }
 
 impl Core {
-    pub(super) fn bind(address: SocketAddr, settings: &StreamSettings) -> Result<Self> {
+    pub(crate) fn bind(address: SocketAddr, settings: &StreamSettings) -> Result<Self> {
         let readiness = Readiness::new().map_err(|error| Error::from_os("bind", &error))?;
         let shared = Shared {
             exchange: Exchange::bind(address, settings, &readiness)?,
@@ -49,20 +49,43 @@ impl Core {
         self.turn.lock()
     }
 
-    pub(super) fn readiness(&self) -> &Readiness {
+    pub(crate) fn readiness(&self) -> &Readiness {
         self.turn.readiness()
     }
 
     /// A forked child would take the parent's packets.
-    fn check_own(&self, operation: &'static str) -> Result<()> {
+    pub(super) fn check_own(&self, operation: &'static str) -> Result<()> {
         match is_inherited(self.generation) {
             false => Ok(()),
             true => Err(Error::from_errno(operation, libc::EACCES)),
         }
     }
 
+    #[cfg(feature = "tokio")]
+    pub(super) fn turn(&self) -> &Turn<Shared> {
+        &self.turn
+    }
+
+    /// The local address.
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.lock().content.exchange.local_addr()
+    }
+
+    /// The only peer.
+    ///
+    /// # Errors
+    ///
+    /// `NotConnected` without one.
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        let peer = self.lock().content.exchange.connected();
+        peer.ok_or_else(|| {
+            let error = Error::new("send", ErrorKind::InvalidState, "the socket has no peer");
+            io::Error::new(io::ErrorKind::NotConnected, error)
+        })
+    }
+
     /// Has one peer only from now on.
-    pub(super) fn connect(&self, peer: SocketAddr) -> io::Result<()> {
+    pub(crate) fn connect(&self, peer: SocketAddr) -> io::Result<()> {
         self.check_own("connect")?;
         let mut guard = self.lock();
         guard.content.exchange.connect(peer, self.readiness())
@@ -96,7 +119,7 @@ impl Core {
     }
 
     /// Makes an attempt, after the error that is to be told first.
-    fn attempt<T>(
+    pub(super) fn attempt<T>(
         &self,
         guard: &mut Guard<'_, Shared>,
         side: Side,
@@ -116,7 +139,7 @@ impl Core {
     }
 
     /// Reads the signs that there are. False: there are none.
-    fn take_signs(&self, guard: &mut Guard<'_, Shared>, side: Side) -> Result<bool> {
+    pub(super) fn take_signs(&self, guard: &mut Guard<'_, Shared>, side: Side) -> Result<bool> {
         guard.content.streak = 0;
         let readable = self.readiness().look(side.operation())?;
         let exchange = &mut guard.content.exchange;
@@ -147,10 +170,7 @@ impl Core {
         attempt: &mut impl FnMut(&mut Exchange, &Readiness) -> io::Result<Option<T>>,
     ) -> (Guard<'a, Shared>, io::Result<T>) {
         let options = guard.content.options;
-        let timeout = match side {
-            Side::Read => options.read_timeout,
-            Side::Write => options.write_timeout,
-        };
+        let timeout = options.timeout(side);
         let deadline = Deadline::after(timeout);
         let mut has_waited = self.spin(&mut guard, options.spin);
         loop {
@@ -197,7 +217,7 @@ impl Core {
     }
 
     /// Tells others of what this call came across.
-    fn settle(&self, guard: &mut Guard<'_, Shared>, side: Side) {
+    pub(super) fn settle(&self, guard: &mut Guard<'_, Shared>, side: Side) {
         if guard.content.exchange.take_news() {
             self.turn.rouse_all(guard);
         }
@@ -207,7 +227,7 @@ impl Core {
     }
 
     /// What went wrong outside of a call, once.
-    pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
+    pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
         let mut guard = self.lock();
         self.take_signs(&mut guard, Side::Read)?;
         let error = guard.content.exchange.take_error();

@@ -2,8 +2,8 @@
 //!
 //! `socket.rs` has what programs see; `core.rs` how calls wait. `exchange.rs` decides over which way
 //! a datagram goes and never waits; `peers.rs` is what it knows of others, `way.rs` how it finds them,
-//! `interface.rs` the queue pair of a local address, `inbox.rs` what came and was not read yet.
-//! `wire.rs` has the headers.
+//! `interface.rs` the queue pair of a local address, `inbox.rs` what came and was not read yet,
+//! `polled.rs` how tasks wait. `wire.rs` has the headers.
 
 mod core;
 mod exchange;
@@ -12,8 +12,12 @@ pub(crate) mod fuzzing;
 mod inbox;
 mod interface;
 mod peers;
+#[cfg(feature = "tokio")]
+mod polled;
 mod socket;
 mod way;
 mod wire;
 
+#[cfg(feature = "tokio")]
+pub(crate) use self::core::Core;
 pub use socket::RdmaDatagram;

@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::core::Side;
+use super::super::options::Side;
 use super::super::settings::StreamSettings;
 use super::super::stream::{checked, first_that};
 use super::core::Core;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 /// A socket for datagrams, as [`std::net::UdpSocket`] is one. The C library calls it rsocket, of the
 /// type `SOCK_DGRAM`, and the peer may be one of its.
@@ -58,6 +58,16 @@ pub struct RdmaDatagram {
 }
 
 impl RdmaDatagram {
+    #[cfg(feature = "tokio")]
+    pub(crate) fn of_core(core: Arc<Core>) -> Self {
+        Self { core }
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn into_core(self) -> Arc<Core> {
+        self.core
+    }
+
     /// A socket with a local address. With a wildcard address it uses the devices that lead to its
     /// peers; one of IPv6 is not for peers of IPv4.
     ///
@@ -183,7 +193,7 @@ impl RdmaDatagram {
     /// When the kernel refuses to tell.
     #[doc(alias = "rgetsockname")]
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.core.lock().content.exchange.local_addr()
+        self.core.local_addr()
     }
 
     /// The peer that the socket is connected to.
@@ -193,11 +203,7 @@ impl RdmaDatagram {
     /// `NotConnected` without one.
     #[doc(alias = "rgetpeername")]
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        let peer = self.core.lock().content.exchange.connected();
-        peer.ok_or_else(|| {
-            let error = Error::new("send", ErrorKind::InvalidState, "the socket has no peer");
-            io::Error::new(io::ErrorKind::NotConnected, error)
-        })
+        self.core.peer_addr()
     }
 
     /// Another handle of the socket.

@@ -235,6 +235,41 @@ mod tests {
         assert!(fresh().data(u32::MAX).is_err());
     }
 
+    /// What is lent is unread, and is a part of the ring that the peer must not get.
+    #[test]
+    fn no_room_is_given_where_bytes_are_unread() {
+        let mut receiving = fresh();
+        let (mut room, mut credits, mut grants) = (200u32, 4u32, 0);
+        let mut dice = 1u64;
+        for _ in 0..20_000 {
+            dice = dice.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let roll = (dice >> 33) as u32;
+            // A message ends with the half that it is in.
+            let in_half = if room > 100 { room - 100 } else { room };
+            if roll.is_multiple_of(2) && in_half > 0 && credits > 0 {
+                let length = 1 + roll / 2 % in_half;
+                receiving.data(length).unwrap();
+                (room, credits) = (room - length, credits - 1);
+            } else if receiving.unread() > 0 {
+                receiving.consume(1 + roll as usize / 2 % receiving.unread());
+            }
+            let before = receiving.told;
+            let Some(update) = receiving.update() else {
+                continue;
+            };
+            credits += u32::from(update.limit.wrapping_sub(before.wrapping_add(4)));
+            let Some(grant) = update.grant else { continue };
+            (room, grants) = (room + 100, grants + 1);
+            let (at, length) = receiving.first();
+            let around = receiving.unread() - length;
+            let given = grant.offset as usize..grant.offset as usize + 100;
+            let is_apart = at + length <= given.start || at >= given.end;
+            assert!(is_apart || length == 0, "{at} {length} {given:?}");
+            assert!(around <= given.start, "{around} {given:?}");
+        }
+        assert!(grants > 500, "{grants} grants");
+    }
+
     #[test]
     fn no_more_messages_come_than_there_is_credit_for() {
         let mut receiving = fresh();

@@ -112,6 +112,15 @@ impl UnderWay {
         is_due
     }
 
+    /// Takes places for a message of data that is not in the send buffer, which asks for a completion:
+    /// whoever owns the memory waits to have it back.
+    pub(crate) fn data_of_others(&mut self, requests: u32) {
+        debug_assert!(self.has_room(requests));
+        self.free -= requests;
+        self.since.requests += requests;
+        self.close();
+    }
+
     /// Takes the place of a control message, which always asks for a completion.
     pub(crate) fn control(&mut self) {
         debug_assert!(self.has_room_for_control());
@@ -177,6 +186,19 @@ mod tests {
         assert!(under_way.complete() && under_way.complete() && under_way.complete());
         assert!(under_way.is_idle());
         assert!(!under_way.complete(), "one that nobody asked for");
+    }
+
+    #[test]
+    fn memory_of_others_is_told_of_at_once_and_takes_no_room_in_the_buffer() {
+        let mut under_way = UnderWay::new(20, 1, 1000);
+        under_way.copy(30);
+        assert!(!under_way.data(1));
+        under_way.data_of_others(1);
+        assert!(under_way.has_room(14) && !under_way.has_room(15));
+        assert_eq!(under_way.buffer_room(), 970);
+        assert!(under_way.complete());
+        assert_eq!(under_way.buffer_room(), 1000);
+        assert!(under_way.is_idle() && under_way.has_room(16));
     }
 
     #[test]

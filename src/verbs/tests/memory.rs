@@ -1,6 +1,8 @@
 //! Memory regions: access, change, memory of other devices.
 
 use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rdmacm_kernel_abi::uverbs::{Command, ioctl};
@@ -11,7 +13,7 @@ use crate::error::ErrorKind;
 use crate::fastpath::CompletionStatus;
 use crate::sys::twin::{Twin, TwinDevice};
 use crate::verbs::mr::Range;
-use crate::verbs::{Access, Mr, MrChange, Pd};
+use crate::verbs::{Access, Inbox, Mr, MrChange, Pd, RegisteredBuffer};
 
 /// The context of a device that is changed from what rxe is.
 fn context_of(change: impl FnOnce(&mut TwinDevice)) -> (Arc<Twin>, Context) {
@@ -49,6 +51,68 @@ fn access_that_the_device_lacks_is_refused_by_name() {
     let error = pd.alloc(64, Access::HUGETLB).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotSupported, "{error}");
     assert!(error.to_string().contains("HUGETLB"), "{error}");
+}
+
+#[test]
+fn registered_memory_stays_until_nobody_reads_it() {
+    let (twin, context) = rxe();
+    let pd = context.alloc_pd().unwrap();
+    let mut buffer = RegisteredBuffer::new(&pd, 5000).unwrap();
+    assert!(buffer.iter().all(|byte| *byte == 0) && buffer.len() == 5000);
+    buffer.as_mut_slice().unwrap()[4999] = 7;
+    let share = buffer.hold();
+    assert!(buffer.is_busy() && buffer.is_held_by(&share));
+    let error = buffer.as_mut_slice().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy);
+    assert_eq!(buffer[4999], 7, "it can still be looked at");
+    drop(share);
+    buffer.as_mut_slice().unwrap()[0] = 8;
+    let share = buffer.hold();
+    twin.forget_calls();
+    drop(buffer);
+    assert!(twin.calls().is_empty(), "the registration stays");
+    drop(share);
+    assert!(!twin.calls().is_empty(), "the registration goes");
+    let other = context.alloc_pd().unwrap();
+    let buffer = RegisteredBuffer::new(&pd, 1).unwrap();
+    assert!(buffer.is_of(&pd) && !buffer.is_of(&other));
+}
+
+#[test]
+fn ranges_of_registered_memory_end_where_it_does() {
+    let (_twin, context) = rxe();
+    let pd = context.alloc_pd().unwrap();
+    let buffer = RegisteredBuffer::new(&pd, 100).unwrap();
+    assert_eq!(buffer.range(..).unwrap(), 0..100);
+    assert_eq!(buffer.range(10..=19).unwrap(), 10..20);
+    assert_eq!(buffer.range(100..).unwrap(), 100..100);
+    assert!(buffer.range(..101).is_err() && buffer.range(..=usize::MAX).is_err());
+    // In this order it is a mistake to be told of.
+    assert!(buffer.range(std::ops::Range { start: 5, end: 4 }).is_err());
+    assert_eq!(buffer.segment(10..30).unwrap().len(), 20);
+}
+
+#[test]
+fn a_view_keeps_the_memory_and_shrinks() {
+    let (_twin, context) = rxe();
+    let pd = context.alloc_pd().unwrap();
+    let inbox = Inbox::new(&pd, 8192).unwrap();
+    assert!(inbox.view(8000, 193).is_err() && inbox.view(usize::MAX, 2).is_err());
+    let mut view = inbox.view(8000, 192).unwrap();
+    drop(inbox);
+    assert_eq!(view.len(), 192);
+    let mut bytes = [1; 200];
+    assert_eq!(view.copy_to(&mut bytes), 192);
+    assert_eq!((bytes[191], bytes[192]), (0, 1));
+    view.advance(190);
+    let (mut read, write) = std::io::pipe().unwrap();
+    assert_eq!(view.write_to(write.as_fd()).unwrap(), 2);
+    drop(write);
+    let mut piped = Vec::new();
+    read.read_to_end(&mut piped).unwrap();
+    assert_eq!(piped, [0, 0]);
+    view.advance(2);
+    assert_eq!((view.len(), view.copy_to(&mut bytes)), (0, 0));
 }
 
 #[test]

@@ -2,13 +2,16 @@
 
 use std::error::Error;
 use std::fmt::Write;
+use std::io;
 use std::time::Duration;
+
+use rdmacm::{RdmaListener, RdmaStream, RegisteredBuffer};
 
 use super::matrix::{self, ADDR, Case, Maker, PAIRS, Side};
 use crate::copied::{self, Folder};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
-use crate::programs::Program;
+use crate::programs::{Ended, Program};
 use crate::streams::basics::pattern;
 
 /// The tests of this module.
@@ -26,6 +29,7 @@ pub fn tests() -> Vec<Test> {
         riostream_in_an_event_loop: 200 s,
         riostream_with_sizes_of_all_kinds: 8000 s,
         rcopy: 1500 s,
+        rstream_of_c_with_a_stream_without_copies: 200 s,
     ]
 }
 
@@ -205,6 +209,94 @@ fn rstream_over_tcp() -> TestResult {
         &["-T", "f", "-T", "b", "-T", "v", "-S", "9000", "-C", "20"],
         &[HEADING, "custom    8.7k    20      1       351k  "],
     )
+}
+
+/// One side of `rstream -T v` that sends out of registered memory and reads where the peer wrote.
+struct WithoutCopies<'s> {
+    stream: &'s RdmaStream,
+    buffer: RegisteredBuffer,
+    /// The next bytes, each one more than the one before.
+    sent: u8,
+    received: u8,
+}
+
+impl WithoutCopies<'_> {
+    fn send(&mut self, size: usize) -> io::Result<()> {
+        for byte in &mut self.buffer.as_mut_slice()?[..size] {
+            *byte = self.sent;
+            self.sent = self.sent.wrapping_add(1);
+        }
+        self.stream.write_all_registered(&self.buffer, ..size)
+    }
+
+    fn receive(&mut self, size: usize) -> io::Result<()> {
+        let mut left = size;
+        while left > 0 {
+            let mut lent = self.stream.lend()?;
+            assert!(!lent.is_empty(), "the end, {left} bytes early");
+            let mut bytes = vec![0; left.min(lent.len())];
+            lent.copy_to(&mut bytes);
+            for byte in &bytes {
+                assert_eq!(*byte, self.received, "{left} bytes before the end");
+                self.received = self.received.wrapping_add(1);
+            }
+            lent.consume(bytes.len());
+            left -= bytes.len();
+        }
+        Ok(())
+    }
+
+    fn both_ways(&mut self, sends_first: bool, size: usize, transfers: u32) -> io::Result<()> {
+        for sends in [sends_first, !sends_first] {
+            for _ in 0..transfers {
+                match sends {
+                    true => self.send(size)?,
+                    false => self.receive(size)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A measurement of 2 iterations with 20 transfers of 100000 bytes, each way.
+    fn play(stream: &RdmaStream, is_client: bool) -> io::Result<()> {
+        let mut side = WithoutCopies {
+            stream,
+            buffer: stream.register(100_000)?,
+            sent: 0,
+            received: 0,
+        };
+        side.both_ways(is_client, 16, 1)?;
+        for _ in 0..2 {
+            side.both_ways(is_client, 100_000, 20)?;
+        }
+        Ok(())
+    }
+}
+
+/// The messages are those of any stream: the C program checks what comes, and so does this side.
+fn rstream_of_c_with_a_stream_without_copies() -> TestResult {
+    let (address, path) = (environment::addr(), Maker::C.path("rstream"));
+    let text = address.to_string();
+    let counts = ["-T", "b", "-T", "v", "-S", "100000", "-C", "20", "-I", "2"];
+    let heard = |ended: Ended| match ended.status.success() && ended.output.contains("custom") {
+        true => Ok(()),
+        false => Err(ended.to_string()),
+    };
+
+    let args = [&["-b", &text, "-p", "7232"], &counts[..]].concat();
+    let mut server = Program::start(&path, &args)?.until_listening(7232)?;
+    let stream = RdmaStream::connect((address, 7232))?;
+    WithoutCopies::play(&stream, true)?;
+    heard(server.wait(matrix::PATIENCE)?)?;
+
+    let listener = RdmaListener::bind((address, 7233))?;
+    let args = [&["-s", &text, "-p", "7233"], &counts[..]].concat();
+    let mut client = Program::start(&path, &args)?;
+    let (stream, _) = listener.accept_timeout(matrix::PATIENCE)?;
+    WithoutCopies::play(&stream, false)?;
+    heard(client.wait(matrix::PATIENCE)?)?;
+    Ok(Outcome::Pass)
 }
 
 /// Copies files of these sizes, one after the other, over one server. Those that come are compared.

@@ -24,6 +24,7 @@ pub fn tests() -> Vec<Test> {
         what_is_peeked_is_still_there,
         one_thread_connects_to_itself,
         a_descriptor_tells_of_what_can_be_done,
+        an_event_loop_rests_after_a_write_that_had_to_wait,
         a_read_that_takes_too_long_ends,
     ]
 }
@@ -197,6 +198,24 @@ fn rest(mut stream: &RdmaStream) -> Result<(), Box<dyn Error>> {
     Err("the descriptor stays readable".into())
 }
 
+/// Writes without waiting until nothing fits any more; returns how much did.
+fn fill(mut active: &RdmaStream) -> Result<usize, Box<dyn Error>> {
+    let mut written = 0;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(20) {
+        match active.write(&[1; 50_000]) {
+            Ok(length) => written += length,
+            Err(error) if error.kind() == ErrorKind::WouldBlock && !is_readable(active, 300)? => {
+                break;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    assert!(written > 100_000, "{written} bytes");
+    Ok(written)
+}
+
 fn a_descriptor_tells_of_what_can_be_done() -> TestResult {
     let (mut active, mut passive) = pair()?;
     active.set_nonblocking(true)?;
@@ -208,20 +227,7 @@ fn a_descriptor_tells_of_what_can_be_done() -> TestResult {
     assert!(is_readable(&passive, 0)?, "one byte is left");
     assert_eq!(passive.read(&mut [0; 4])?, 1);
     rest(&passive)?;
-    // Until nothing fits any more.
-    let mut written = 0;
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(20) {
-        match active.write(&[1; 50_000]) {
-            Ok(length) => written += length,
-            Err(error) if error.kind() == ErrorKind::WouldBlock && !is_readable(&active, 300)? => {
-                break;
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    assert!(written > 100_000, "{written} bytes");
+    let written = fill(&active)?;
     let mut read = 0;
     let mut bytes = vec![0; 1 << 16];
     while read < written {
@@ -238,6 +244,25 @@ fn a_descriptor_tells_of_what_can_be_done() -> TestResult {
     }
     assert!(is_readable(&active, 5000)?, "there is room again");
     assert!(active.write(b"more")? > 0);
+    Ok(Outcome::Pass)
+}
+
+/// The call that reads finds the room, so that the one that writes has nothing to wait for.
+fn an_event_loop_rests_after_a_write_that_had_to_wait() -> TestResult {
+    let (mut active, mut passive) = pair()?;
+    // Over iWARP the side that accepted tells of its room only when the other has spoken.
+    active.write_all(b"x")?;
+    passive.read_exact(&mut [0])?;
+    active.set_nonblocking(true)?;
+    let written = fill(&active)?;
+    passive.read_exact(&mut vec![0; written])?;
+    assert!(is_readable(&active, 5000)?, "there is room again");
+    let error = active.read(&mut [0]).expect_err("nothing was written");
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    assert!(is_readable(&active, 0)?, "somebody waits for room");
+    active.write_all(b"more")?;
+    rest(&active)?;
+    passive.read_exact(&mut [0; 4])?;
     Ok(Outcome::Pass)
 }
 

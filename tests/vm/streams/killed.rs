@@ -18,6 +18,8 @@ pub fn tests() -> Vec<Test> {
     tests![
         while_idle,
         while_it_receives,
+        while_it_receives_registered_memory,
+        while_what_it_sent_is_lent,
         while_it_sends,
         in_ping_pong,
         while_both_read,
@@ -185,6 +187,74 @@ fn while_idle() -> TestResult {
 fn while_it_receives() -> TestResult {
     let bytes = vec![1; 100_000];
     kill_during(Role::Drain, |mut stream| stream.write_all(&bytes))
+}
+
+/// The memory is free when the call has ended.
+fn while_it_receives_registered_memory() -> TestResult {
+    for role in [Role::Drain, Role::Idle] {
+        let (mut peer, stream) = connected_with(role)?;
+        let mut buffer = stream.register(1 << 20)?;
+        let other = stream.register(1000)?;
+        stream.write_all_registered(&other, ..)?;
+        let (killed, ended, error) = thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                loop {
+                    if let Err(error) = stream.write_all_registered(&buffer, ..) {
+                        return (Instant::now(), error);
+                    }
+                }
+            });
+            thread::sleep(Duration::from_millis(300));
+            assert!(!writer.is_finished(), "it ended before the peer was killed");
+            let killed = peer.kill()?;
+            let (ended, error) = writer.join().expect("no panic");
+            Ok::<_, io::Error>((killed, ended, error))
+        })?;
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+        let took = ended.saturating_duration_since(killed);
+        assert!(took < SOON, "{took:?}");
+        let start = Instant::now();
+        let _ = stream.wait_sent(&buffer);
+        assert!(!buffer.is_busy());
+        buffer.as_mut_slice()?.fill(1);
+        let error = stream.write_registered(&buffer, ..).expect_err("it ended");
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+        assert!(!buffer.is_busy(), "nothing was written");
+        assert!(start.elapsed() < SOON);
+    }
+    Ok(Outcome::Pass)
+}
+
+/// It stays, and the end comes behind it.
+fn while_what_it_sent_is_lent() -> TestResult {
+    let (mut peer, stream) = connected_with(Role::Flood)?;
+    let lent = stream.lend()?;
+    let mut before = vec![0xee; lent.len()];
+    lent.copy_to(&mut before);
+    assert!(before.iter().all(|byte| *byte == 0));
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| (&stream).read(&mut [0; 10]));
+        thread::sleep(Duration::from_millis(100));
+        let killed = peer.kill()?;
+        thread::sleep(Duration::from_millis(200));
+        assert!(!reader.is_finished(), "what is lent is not read by others");
+        let mut after = vec![0xee; lent.len()];
+        lent.copy_to(&mut after);
+        assert!(before == after, "the memory changed");
+        drop(lent);
+        assert!(matches!(reader.join().expect("no panic"), Ok(1..)));
+        let error = loop {
+            match stream.lend() {
+                Ok(lent) if lent.is_empty() => panic!("a clean end"),
+                Ok(mut lent) => lent.consume(usize::MAX),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+        assert!(killed.elapsed() < SOON);
+        Ok::<_, io::Error>(())
+    })?;
+    Ok(Outcome::Pass)
 }
 
 fn while_it_sends() -> TestResult {

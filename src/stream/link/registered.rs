@@ -1,0 +1,189 @@
+//! Writing out of memory that the program registered: without the send buffer.
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::super::ending;
+use super::super::protocol::Message;
+use super::{LONGEST, Link, Payload};
+use crate::error::{Error, Result};
+use crate::fastpath::RemoteAddress;
+use crate::verbs::{Registered, RegisteredBuffer};
+
+/// Registered memory that requests under way read. It stays until they are done, whatever the program
+/// does.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// With the numbers of the requests, which run on.
+    shares: VecDeque<(u64, Arc<Registered>)>,
+    /// The number of the last request, and of the last that is done.
+    last: u64,
+    done: u64,
+    /// Whether some ended without being carried out.
+    has_lost: bool,
+}
+
+impl Held {
+    /// Takes a share for a request, and numbers that.
+    fn add(&mut self, share: Arc<Registered>) -> u64 {
+        self.last += 1;
+        self.shares.push_back((self.last, share));
+        self.last
+    }
+
+    /// A request is done, and with it those before.
+    pub(super) fn release(&mut self, number: u64) {
+        while self
+            .shares
+            .front()
+            .is_some_and(|(first, _)| *first <= number)
+        {
+            self.shares.pop_front();
+            self.done += 1;
+        }
+    }
+
+    /// A request is not carried out.
+    pub(super) fn flush(&mut self, number: u64) {
+        let before = self.done;
+        self.release(number);
+        self.has_lost |= self.done != before;
+    }
+
+    fn has(&self, buffer: &RegisteredBuffer) -> bool {
+        let mut shares = self.shares.iter();
+        shares.any(|(_, share)| buffer.is_held_by(share))
+    }
+}
+
+impl Link {
+    /// Writes a part of registered memory, as much as the peer has room for. `None`: nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// Memory of another protection domain, and as for [`Link::write`].
+    pub(in crate::stream) fn write_registered(
+        &mut self,
+        buffer: &RegisteredBuffer,
+        range: Range<usize>,
+    ) -> io::Result<Option<usize>> {
+        self.check_writable()?;
+        if !buffer.is_of(&self.queues.id.protection_domain()?) {
+            return Err(of_another_device().into());
+        }
+        let mut at = range.start;
+        while at < range.end {
+            match self.write_registered_message(buffer, at..range.end) {
+                Ok(0) => break,
+                Ok(length) => at += length,
+                Err(error) => {
+                    let error = self.refused(error);
+                    // What was written before is told first; the next call tells of the error.
+                    if at == range.start {
+                        return Err(error);
+                    }
+                    break;
+                }
+            }
+        }
+        let written = at - range.start;
+        Ok((written > 0 || range.is_empty()).then_some(written))
+    }
+
+    /// Posts the first message. 0: there is no room.
+    fn write_registered_message(
+        &mut self,
+        buffer: &RegisteredBuffer,
+        range: Range<usize>,
+    ) -> Result<usize> {
+        self.look_for_room()?;
+        let each = self.each();
+        let length = range.len().min(self.protocol.room()).min(LONGEST);
+        if length == 0 || !self.may_speak || !self.under_way.has_room(each) {
+            return Ok(0);
+        }
+        let segment = buffer.segment(range.start..range.start + length)?;
+        let place = self.protocol.data(length);
+        let to = RemoteAddress {
+            address: place.address,
+            rkey: place.rkey,
+        };
+        self.under_way.data_of_others(each);
+        // Held even if posting fails: the device may have seen a part of it.
+        let number = self.held.add(buffer.hold());
+        let message = Message::Data(place.length);
+        let payload = Payload::Segments(&[segment]);
+        self.post(Some(message), Some(to), payload, Some(number))?;
+        Ok(length)
+    }
+
+    /// Whether the device has read all that was written of a registered buffer. `None`: not yet.
+    ///
+    /// # Errors
+    ///
+    /// How the connection was lost before it had.
+    pub(in crate::stream) fn is_sent(
+        &mut self,
+        buffer: &RegisteredBuffer,
+    ) -> io::Result<Option<()>> {
+        if self.lost.is_some() && self.held.has(buffer) {
+            self.progress();
+            self.let_go()?;
+        }
+        match &self.lost {
+            Some(error) if self.held.has_lost => Err(ending::of_lost(error)),
+            _ => Ok((!self.held.has(buffer)).then_some(())),
+        }
+    }
+
+    /// Has the device read no more, once the connection is lost: not every device says of each request
+    /// that it is not carried out.
+    fn let_go(&mut self) -> Result<()> {
+        if !self.held.shares.is_empty() {
+            self.queues.id.destroy_qp()?;
+            self.held.flush(u64::MAX);
+        }
+        Ok(())
+    }
+
+    /// How many requests that read registered memory are done.
+    pub(in crate::stream) fn sent_count(&self) -> u64 {
+        self.held.done
+    }
+}
+
+/// The queue pair cannot read the memory.
+fn of_another_device() -> Error {
+    let text = "the memory was registered by a stream on another device";
+    Error::invalid("write_registered", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::twin::{Twin, TwinDevice};
+
+    #[test]
+    fn memory_is_held_until_its_last_request_is_done() {
+        let device = TwinDevice::rxe(0, [10, 0, 0, 1].into());
+        let twin = Twin::with_devices(vec![device]);
+        let context = twin.registry().context_of_index(0).unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let [one, other] = [10, 20].map(|length| RegisteredBuffer::new(&pd, length).unwrap());
+        let mut held = Held::default();
+        let numbers = [&one, &other, &one].map(|buffer| held.add(buffer.hold()));
+        assert_eq!(numbers, [1, 2, 3]);
+        held.release(0);
+        assert!(held.has(&one) && held.has(&other), "another request");
+        held.release(1);
+        assert!(held.has(&one) && other.is_busy());
+        held.flush(0);
+        assert!(!held.has_lost, "it is nobody's");
+        held.flush(2);
+        assert!(held.has_lost && held.has(&one) && !other.is_busy());
+        held.release(3);
+        assert!(!one.is_busy() && held.done == 3);
+    }
+}
