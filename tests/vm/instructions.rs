@@ -25,9 +25,8 @@ const THEIRS: &str = "/opt/c/instructions";
 /// What the programs count of the marks themselves.
 const NOTHING: &str = "nothing";
 
-/// What is counted, and the most instructions of ours. The aim is half of those of libibverbs 44; the
-/// sends are above it, since the same calls have the ways of mlx5 in them. Of several segments ours need
-/// more: most messages have one.
+/// What is counted, and the most instructions of ours: half of those of libibverbs 44, of several
+/// segments as many.
 const CALLS: [(&str, u64); 10] = [
     ("send of 64 bytes inline", 101),
     ("send of 1 segment", 93),
