@@ -1,7 +1,7 @@
 //! mlx5: threads that take each other's objects away, on a card made of software.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,18 +40,17 @@ fn send_some(near: &mut Qp, far: &mut Qp, inbox: &Buffer, first: u64) {
     batch.submit().unwrap();
 }
 
-/// Polls until it is told to stop. Each completion is of a number below `end`.
-fn poll_until(cq: &mut Cq, stop: &AtomicBool, end: impl Fn() -> u64) -> usize {
+/// Polls until it is told to stop, and counts what it takes. Each completion is of a number below
+/// `end`.
+fn poll_until(cq: &mut Cq, stop: &AtomicBool, taken: &AtomicUsize, end: impl Fn() -> u64) {
     let mut entries = [Completion::default(); 4];
-    let mut taken = 0;
     while !stop.load(Ordering::Relaxed) {
         for completion in cq.poll(&mut entries) {
             assert!(completion.wr_id() < end(), "{completion:?}");
-            taken += 1;
+            taken.fetch_add(1, Ordering::Relaxed);
         }
         thread::yield_now();
     }
-    taken
 }
 
 fn buffer(pd: &Pd) -> Buffer {
@@ -73,8 +72,16 @@ fn queue_pairs_go_while_another_thread_polls() {
     for _ in 0..ROUNDS {
         ends.push(pair(&pd, &near_cq, &near_cq, path));
     }
+    let (mut first, mut second) = pair(&pd, &near_cq, &near_cq, path);
+    let taken = AtomicUsize::new(0);
     thread::scope(|scope| {
-        let poller = scope.spawn(|| poll_until(&mut near_cq, &stop, || 8));
+        let poller = scope.spawn(|| poll_until(&mut near_cq, &stop, &taken, || 8));
+        // The thread polls already when the others go.
+        send_some(&mut first, &mut second, &inbox, 0);
+        let begin = Instant::now();
+        while taken.load(Ordering::Relaxed) == 0 && begin.elapsed() < Duration::from_secs(30) {
+            thread::yield_now();
+        }
         for (round, (mut near, mut far)) in ends.into_iter().enumerate() {
             send_some(&mut near, &mut far, &inbox, 0);
             if round % 2 == 0 {
@@ -98,9 +105,10 @@ fn queue_pairs_go_while_another_thread_polls() {
             }
         }
         stop.store(true, Ordering::Relaxed);
-        assert!(poller.join().unwrap() > 0);
+        poller.join().unwrap();
     });
-    drop((near_cq, far_cq, inbox, pd, context));
+    assert!(taken.into_inner() > 0);
+    drop((first, second, near_cq, far_cq, inbox, pd, context));
     twin.assert_clean();
 }
 
