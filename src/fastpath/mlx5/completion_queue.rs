@@ -11,7 +11,7 @@ use rdmacm_kernel_abi::uverbs::{Wc, WcOpcode};
 use zerocopy::transmute;
 
 use super::cq_ring::{CqRing, Cursor, Entry};
-use super::cqe::{self, Side};
+use super::cqe::{self, Side, Telling};
 use super::directory::{Directory, Gone, Held, Members};
 use super::doorbell;
 use super::posted::{Finisher, QueuePair};
@@ -49,6 +49,14 @@ struct Current {
     /// The completion of a send, but for the program's number.
     plain: Wc,
     pair: Option<Arc<QueuePair>>,
+}
+
+/// What an entry told the program.
+enum Told {
+    All,
+    Nothing,
+    /// It is of a queue pair that was reset or destroyed meanwhile.
+    OfAnotherLife,
 }
 
 impl Current {
@@ -200,10 +208,6 @@ impl CompletionQueue {
     fn take_send(&mut self, look: Look, wc: &mut Wc) -> bool {
         // SAFETY: the ring is there, and the entry the program's.
         let word = unsafe { self.cursor.place().word() };
-        // After the look at the entry, as in `take`.
-        if !self.members.is_current(&self.directory) {
-            return false;
-        }
         let current = &self.current;
         let Some(opcode) = current.opcode(word) else {
             return false;
@@ -222,6 +226,10 @@ impl CompletionQueue {
         let Some(wr_id) = finished else {
             return false;
         };
+        // After the look at the entry and at the request, as in `take`.
+        if !self.members.is_current(&self.directory) {
+            return false;
+        }
         current.sends.commit(done);
         *wc = current.plain;
         (wc.wr_id, wc.opcode) = (wr_id, opcode.0);
@@ -287,42 +295,52 @@ impl CompletionQueue {
                 continue;
             }
             let Some(entry) = entry else { return false };
-            if !self.translate(entry, wc) {
-                self.cursor.advance(&self.ring);
-                continue;
+            match self.translate(entry, wc) {
+                Told::All => {
+                    self.cursor.advance(&self.ring);
+                    return true;
+                }
+                Told::Nothing => self.cursor.advance(&self.ring),
+                // It is taken out.
+                Told::OfAnotherLife => {}
             }
-            // A queue pair that was reset meanwhile has forgotten the request: the entry is not a fault
-            // of the device's, and is taken out.
-            if cqe::is_fatal(wc) && !self.members.is_current(&self.directory) {
-                continue;
-            }
-            self.cursor.advance(&self.ring);
-            return true;
         }
     }
 
-    /// Puts an entry into the form that all providers share. False for one that tells the program
-    /// nothing.
+    /// Puts an entry into the form that all providers share.
     #[inline(always)]
-    fn translate(&mut self, entry: Entry, wc: &mut Wc) -> bool {
+    fn translate(&mut self, entry: Entry, wc: &mut Wc) -> Told {
         let Some(side) = cqe::side(entry.kind()) else {
-            // The queue was resized, which its owner knows.
-            return cqe::is_unknown(entry, wc);
+            // Nothing is said of a queue that was resized, which its owner knows.
+            return match cqe::is_unknown(entry, wc) {
+                true => Told::All,
+                false => Told::Nothing,
+            };
         };
         let key = self.directory.key_of(entry);
         let is_current = matches!(&self.current.pair, Some(pair) if pair.key == key);
         if !is_current {
             self.look_up(key);
         }
-        match (&self.current.pair, side) {
-            (Some(pair), Side::Requester) => cqe::requester(entry, pair, &mut self.regions, wc),
-            (Some(pair), Side::Responder) => cqe::responder(entry, pair, &mut self.regions, wc),
-            (Some(pair), Side::FailedRequester | Side::FailedResponder) => {
-                cqe::failure(entry, pair, side, wc);
-            }
-            (None, _) => cqe::of_nobody(entry, wc),
+        let Some(pair) = &self.current.pair else {
+            cqe::of_nobody(entry, wc);
+            return Told::All;
+        };
+        let (members, directory) = (&self.members, &self.directory);
+        let telling = Telling {
+            pair,
+            regions: &mut self.regions,
+            is_current: || members.is_current(directory),
+        };
+        let is_told = match side {
+            Side::Requester => cqe::requester(entry, telling, wc),
+            Side::Responder => cqe::responder(entry, telling, wc),
+            Side::FailedRequester | Side::FailedResponder => cqe::failure(entry, telling, side, wc),
+        };
+        match is_told {
+            true => Told::All,
+            false => Told::OfAnotherLife,
         }
-        true
     }
 
     #[cold]

@@ -65,19 +65,32 @@ pub(super) fn of_nobody(entry: Entry, wc: &mut Wc) {
     };
 }
 
-/// Whether that was reported.
-pub(super) fn is_fatal(wc: &Wc) -> bool {
-    wc.status == WcStatus::FATAL_ERR.0
+/// What an entry is told by: its queue pair, the memory it may be about, and whether the queue pair is
+/// still as it was when the entry was seen. That is asked when the request has been found: of a queue
+/// pair that was reset meanwhile it may be another, which was posted since.
+pub(super) struct Telling<'t, F> {
+    pub pair: &'t QueuePair,
+    pub regions: &'t mut KnownRegions,
+    pub is_current: F,
 }
 
-/// A request that is done.
+/// A request that is done. False where the queue pair was reset, and nothing is told.
 #[inline(always)]
-pub(super) fn requester(entry: Entry, pair: &QueuePair, regions: &mut KnownRegions, wc: &mut Wc) {
+pub(super) fn requester(
+    entry: Entry,
+    telling: Telling<'_, impl Fn() -> bool>,
+    wc: &mut Wc,
+) -> bool {
+    let pair = telling.pair;
     let sop_drop_qpn = sop_drop_qpn(entry);
     let counter = wqe_counter(entry);
     let noted = pair.sends.as_ref().and_then(|sends| sends.find(counter));
+    if !(telling.is_current)() {
+        return false;
+    }
     let (Some(sends), Some(noted)) = (&pair.sends, noted) else {
-        return of_nobody(entry, wc);
+        of_nobody(entry, wc);
+        return true;
     };
     *wc = Wc {
         wr_id: noted.wr_id,
@@ -91,9 +104,10 @@ pub(super) fn requester(entry: Entry, pair: &QueuePair, regions: &mut KnownRegio
         other => answered(other, noted.opcode, entry, wc),
     }
     if in_completion {
-        wc.status = scatter::to_request(entry, counter, sends, wc.byte_len, regions).0;
+        wc.status = scatter::to_request(entry, counter, sends, wc.byte_len, telling.regions).0;
     }
     sends.progress.finish(noted.number);
+    true
 }
 
 /// What is to be said of the operations that bring an answer, and of the rest.
@@ -126,12 +140,22 @@ fn answered(opcode: Opcode, noted: u32, entry: Entry, wc: &mut Wc) {
     }
 }
 
-/// A receive that a message came for.
+/// A receive that a message came for. False as for [`requester`].
 #[inline(always)]
-pub(super) fn responder(entry: Entry, pair: &QueuePair, regions: &mut KnownRegions, wc: &mut Wc) {
+pub(super) fn responder(
+    entry: Entry,
+    telling: Telling<'_, impl Fn() -> bool>,
+    wc: &mut Wc,
+) -> bool {
+    let pair = telling.pair;
     let counter = wqe_counter(entry);
-    let Some(received) = receive(counter, pair) else {
-        return of_nobody(entry, wc);
+    let received = receive(counter, pair);
+    if is_of_pair(received.as_ref()) && !(telling.is_current)() {
+        return false;
+    }
+    let Some(received) = received else {
+        of_nobody(entry, wc);
+        return true;
     };
     let byte_len = byte_count(entry);
     // SAFETY: the fields are aligned words of the entry.
@@ -175,13 +199,25 @@ pub(super) fn responder(entry: Entry, pair: &QueuePair, regions: &mut KnownRegio
         wc.dlid_path_bits = entry.read(|at| &raw const (*at).ml_path) & 0x7f;
     }
     if entry.op_own & (INLINE_SCATTER_32 | INLINE_SCATTER_64) != 0 {
-        wc.status = scatter::to_receive(entry, counter, &pair.incoming, byte_len, regions).0;
+        wc.status =
+            scatter::to_receive(entry, counter, &pair.incoming, byte_len, telling.regions).0;
         if wc.status != WcStatus::SUCCESS.0 {
             // What failed tells no more.
             wc.wc_flags = 0;
         }
     }
     received.finish();
+    true
+}
+
+/// Whether a receive that was found, or was not, may be another once the queue pair was reset. That of a
+/// shared queue has been taken out of it, and is what the entry is of.
+#[inline(always)]
+fn is_of_pair(received: Option<&Received<'_>>) -> bool {
+    !matches!(
+        received.map(|received| received.incoming),
+        Some(Incoming::Shared(_))
+    )
 }
 
 /// A receive that a completion has come for.
@@ -220,24 +256,43 @@ impl Received<'_> {
     }
 }
 
-/// A request or a receive that failed. What the completion says besides has no meaning.
+/// A request or a receive that failed. What the completion says besides has no meaning. False as for
+/// [`requester`].
 #[cold]
-pub(super) fn failure(entry: Entry, pair: &QueuePair, side: Side, wc: &mut Wc) {
+pub(super) fn failure(
+    entry: Entry,
+    telling: Telling<'_, impl Fn() -> bool>,
+    side: Side,
+    wc: &mut Wc,
+) -> bool {
+    let pair = telling.pair;
     let counter = wqe_counter(entry);
     let wr_id = match (side, &pair.sends) {
-        (Side::FailedRequester, Some(sends)) => sends.find(counter).map(|noted| {
-            sends.progress.finish(noted.number);
-            noted.wr_id
-        }),
-        (Side::FailedRequester, None) => None,
-        _ => receive(counter, pair).map(|received| {
-            let wr_id = received.wr_id;
-            received.finish();
-            wr_id
-        }),
+        (Side::FailedRequester, sends) => {
+            let noted = sends.as_ref().and_then(|sends| sends.find(counter));
+            if !(telling.is_current)() {
+                return false;
+            }
+            if let (Some(sends), Some(noted)) = (sends, noted) {
+                sends.progress.finish(noted.number);
+            }
+            noted.map(|noted| noted.wr_id)
+        }
+        _ => {
+            let received = receive(counter, pair);
+            if is_of_pair(received.as_ref()) && !(telling.is_current)() {
+                return false;
+            }
+            received.map(|received| {
+                let wr_id = received.wr_id;
+                received.finish();
+                wr_id
+            })
+        }
     };
     let Some(wr_id) = wr_id else {
-        return of_nobody(entry, wc);
+        of_nobody(entry, wc);
+        return true;
     };
     // SAFETY: the fields are bytes of the entry, which is of this form.
     let (syndrome, vendor) = unsafe {
@@ -253,6 +308,7 @@ pub(super) fn failure(entry: Entry, pair: &QueuePair, side: Side, wc: &mut Wc) {
         qp_num: qp_num(sop_drop_qpn(entry)),
         ..Wc::new_zeroed()
     };
+    true
 }
 
 /// Forgets a completion that nobody is to see. The place of a shared receive becomes free.

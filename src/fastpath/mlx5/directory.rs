@@ -9,7 +9,7 @@
 //! before the end that the queue had when the queue pair went; behind it a completion of the same
 //! number is another's.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::cq_ring::{CqRing, Entry};
@@ -171,6 +171,8 @@ impl Directory {
         // Release: who sees the count finds the change under the lock, and a completion that was
         // written afterwards finds its queue pair.
         self.version.fetch_add(1, Ordering::Release);
+        // What is forgotten and noted later is seen with the change.
+        fence(Ordering::Release);
     }
 
     fn changes(&self) -> MutexGuard<'_, Changes> {
@@ -179,9 +181,13 @@ impl Directory {
 }
 
 impl Members {
-    /// Whether the list is as the directory has it.
+    /// Whether the list is as the directory has it: then what was loaded before, of entries and of what is
+    /// noted of requests, is of queue pairs as the list has them.
     #[inline(always)]
     pub(super) fn is_current(&self, directory: &Directory) -> bool {
+        // Who has loaded what was stored behind the change sees the change: pairs with the fence in
+        // `change`.
+        fence(Ordering::Acquire);
         // Acquire: see `change`.
         self.version == directory.version.load(Ordering::Acquire)
     }
