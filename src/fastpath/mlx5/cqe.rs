@@ -372,3 +372,105 @@ fn byte_count(entry: Entry) -> u32 {
     let word = unsafe { entry.read(|at| (&raw const (*at).byte_cnt).cast::<u32>()) };
     u32::from_be(word)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::mem::offset_of;
+
+    use crate::fastpath::mlx5::cq_ring::CqRing;
+    use crate::fastpath::mlx5::posted::{FIRST, Receives, Sends};
+    use crate::fastpath::mlx5::queue_memory::{QueueMemory, pages};
+    use crate::sys::hostile::Hostile;
+    use crate::sys::{Kernel, page_size};
+
+    const OLD: u64 = 7;
+    const NEW: u64 = 8;
+
+    /// A queue pair with one send and one receive under way, and a ring with an entry of the first block.
+    fn pair_and_ring(kind: CqeOpcode) -> (QueuePair, CqRing) {
+        let kernel: Arc<dyn Kernel> = Hostile::new();
+        let memory = pages(&kernel, page_size()).unwrap();
+        let queue = || QueueMemory::new(&memory, 0, 4, 6);
+        let (sends, receives) = (Sends::new(queue(), true), Receives::new(queue()));
+        sends.note(0, FIRST, OLD, 0);
+        receives.note(FIRST, OLD);
+        let pair = QueuePair {
+            key: 3,
+            number: 3,
+            sends: Some(Arc::new(sends)),
+            incoming: Incoming::Own(Arc::new(receives)),
+        };
+        let ring = CqRing::new(&kernel, 8, 64).unwrap();
+        let mut bytes = [0; 64];
+        bytes[offset_of!(Cqe64, sop_drop_qpn)] = Opcode::SEND.0;
+        bytes[offset_of!(Cqe64, op_own)] = kind.0 << 4;
+        ring.put(0, &bytes);
+        (pair, ring)
+    }
+
+    fn done(pair: &QueuePair) -> [u64; 2] {
+        let Incoming::Own(receives) = &pair.incoming else {
+            unreachable!("see `pair_and_ring`");
+        };
+        let sends = pair.sends.as_ref().unwrap();
+        [sends.progress.done(), receives.progress.done()]
+    }
+
+    /// What an entry of this kind tells if the queue pair is reset, and used again, as soon as its request
+    /// has been found.
+    fn told_in_between(kind: CqeOpcode, is_current: bool) -> (bool, Wc, [u64; 2]) {
+        let (pair, ring) = pair_and_ring(kind);
+        let entry = ring.get(0).unwrap();
+        let asked = Cell::new(0);
+        let telling = Telling {
+            pair: &pair,
+            regions: &mut KnownRegions::new(Arc::default()),
+            is_current: || {
+                asked.set(asked.get() + 1);
+                pair.sends.as_ref().unwrap().note(0, FIRST + 1, NEW, 0);
+                if let Incoming::Own(receives) = &pair.incoming {
+                    receives.forget();
+                    receives.note(FIRST + 4, NEW);
+                }
+                is_current
+            },
+        };
+        let mut wc = Wc::default();
+        let is_told = match side(kind).unwrap() {
+            Side::Requester => requester(entry, telling, &mut wc),
+            Side::Responder => responder(entry, telling, &mut wc),
+            failed => failure(entry, telling, failed, &mut wc),
+        };
+        assert_eq!(asked.get(), 1, "of {kind:?}");
+        (is_told, wc, done(&pair))
+    }
+
+    const KINDS: [CqeOpcode; 4] = [
+        CqeOpcode::REQ,
+        CqeOpcode::RESP_SEND,
+        CqeOpcode::REQ_ERR,
+        CqeOpcode::RESP_ERR,
+    ];
+
+    #[test]
+    fn an_entry_of_a_life_before_a_reset_finishes_nothing() {
+        for kind in KINDS {
+            let (is_told, _, done) = told_in_between(kind, false);
+            assert!(!is_told, "{kind:?}");
+            assert_eq!(done, [FIRST; 2], "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_found_before_it_is_asked_whether_the_queue_pair_is_as_it_was() {
+        for kind in KINDS {
+            let (is_told, wc, done) = told_in_between(kind, true);
+            assert!(is_told, "{kind:?}");
+            assert_eq!(wc.wr_id, OLD, "{kind:?}");
+            let finished = done.iter().filter(|done| **done == FIRST + 1).count();
+            assert_eq!(finished, 1, "{kind:?}");
+        }
+    }
+}
