@@ -6,17 +6,18 @@ use std::path::Path;
 
 const TABLE: &str = include_str!("field-reports.md");
 
-/// The reports that concern the calls of the connection manager and the verbs.
+/// The reports that concern this library.
 const REPORTS: &[u32] = &[
     1, 2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 15, 16, 17, 19, // lifetime and order
     20, 22, 23, 24, 25, 26, 27, 28, 30, 31, 32, 34, 35, 37, 38, // events
     39, 40, 41, 42, 43, 45, 47, 48, 49, 50, 52, // ABI
     53, 54, 55, 56, 59, 60, 61, 63, 64, 66, 67, // addresses
-    68, 69, 70, 71, 72, 73, 74, 76, 77, 78, 80, 81, 83, 84, 88, 89, 90, 91, // limits
+    68, 69, 70, 71, 72, 73, 74, 76, 77, 78, 80, 81, 83, 84, 86, 88, 89, 90, 91, // limits
     92, 93, 94, 95, 97, 98, // concurrency
     100, 101, 103, 104, 106, // fork and exec
     107, 109, 110, // performance
     112, 113, 114, 115, 116, 118, 119, 120, 121, // documentation
+    123, 124, 125, 126, 128, 129, 131, 133, 134, 135, // streams
     137, 138, 139, 140, 141, // found on our own machines
 ];
 

@@ -13,13 +13,15 @@ use super::settings::StreamSettings;
 use super::turn::{Guard, Turn};
 use crate::cm::{CmId, ConnectRequest, Event, EventChannel, PortSpace};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::{Deadline, Readiness};
+use crate::sys::{Deadline, Readiness, fork_generation, is_inherited};
 
 /// What the handles of a listener share.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     turn: Turn<Pending>,
     id: CmId,
+    /// Which process made it.
+    generation: u32,
 }
 
 #[derive(Debug)]
@@ -63,6 +65,7 @@ impl Backlog {
         Ok(Self {
             turn: Turn::new(readiness, pending)?,
             id,
+            generation: fork_generation(),
         })
     }
 
@@ -104,8 +107,11 @@ impl Backlog {
         &self.turn
     }
 
-    /// The next connection that is made.
+    /// The next connection that is made. A forked child would take the parent's.
     fn next(&self, guard: &mut Guard<'_, Pending>) -> Result<Option<(Link, Readiness)>> {
+        if is_inherited(self.generation) {
+            return Err(Error::from_errno("accept", libc::EACCES));
+        }
         guard.content.advance(self.turn.readiness());
         let next = guard.content.take_next();
         let keep = guard.content.has_next();

@@ -5,6 +5,7 @@ mod crowds;
 mod datagram;
 mod descriptors;
 mod ends;
+mod forked;
 mod hand_made;
 pub mod killed;
 mod mapped;
@@ -13,6 +14,7 @@ mod routes;
 mod zero_copy;
 
 pub use datagram::fork_with_datagrams;
+pub use forked::fork_with_streams;
 
 use crate::harness::Test;
 
@@ -21,6 +23,7 @@ pub fn tests() -> Vec<Test> {
     [
         basics::tests(),
         ends::tests(),
+        forked::tests(),
         descriptors::tests(),
         killed::tests(),
         mapped::tests(),

@@ -33,6 +33,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("sample", sample::run),
     ("two_hosts", two_hosts::run),
     ("fork_with_datagrams", streams::fork_with_datagrams),
+    ("fork_with_streams", streams::fork_with_streams),
     ("fork_with_memory", field_reports::processes::run),
     ("play_ibacm", ibacm::run),
     ("stream-peer", streams::killed::run),

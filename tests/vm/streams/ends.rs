@@ -47,12 +47,17 @@ fn after_a_close_reads_are_at_the_end_and_writes_fail() -> TestResult {
 fn a_half_that_is_shut_down_leaves_the_other() -> TestResult {
     let (mut active, mut passive) = pair()?;
     active.write_all(b"last")?;
+    active.set_nonblocking(true)?;
     active.shutdown(Shutdown::Write)?;
     let error = active.write(b"late").expect_err("writing was shut down");
     assert_eq!(error.kind(), ErrorKind::BrokenPipe);
     let mut all = Vec::new();
     passive.read_to_end(&mut all)?;
     assert_eq!(all, b"last");
+    // It does not block, as before.
+    let error = active.read(&mut [0]).expect_err("nothing is there");
+    assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+    active.set_nonblocking(false)?;
     passive.write_all(b"answer")?;
     drop(passive);
     let mut all = Vec::new();
