@@ -41,11 +41,12 @@ pub fn choose(others: Vec<Test>) -> Vec<Test> {
     shared.chain(tests()).collect()
 }
 
-const SHARED: [&str; 90] = [
+const SHARED: [&str; 91] = [
     "self_test::",
     "guide::",
     "streams::basics::",
     "streams::ends::",
+    "streams::forked::",
     "streams::killed::",
     "streams::mapped::",
     "streams::queue_pairs::while_",
