@@ -73,8 +73,9 @@ impl<'q> Building<'q> {
                 return Ok(());
             }
             doubtful(check)?;
-            *built = queue.push(*built, &{ *request })?;
-            return Ok(());
+            let (now, pushed) = queue.push(*built, &{ *request });
+            *built = now;
+            return pushed;
         }
         doubtful(check)?;
         push_elsewhere(self.queue, &{ *request })

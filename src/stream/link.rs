@@ -31,6 +31,9 @@ const SCRAP: usize = 2048;
 /// count from 1.
 const REQUEST: u64 = 0;
 
+/// The number of requests whose completion tells nothing, as that of a message behind them does.
+const TOLD_BEHIND: u64 = 1 << 62;
+
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) queues: Queues,
@@ -124,6 +127,7 @@ impl Link {
             Ok(success) if completion.wr_id() & RECEIVE != 0 => {
                 self.take_message(completion.wr_id(), success)
             }
+            Ok(_) if completion.wr_id() == TOLD_BEHIND => Ok(false),
             Ok(_) => {
                 self.under_way.complete();
                 self.held.release(completion.wr_id());
@@ -131,7 +135,7 @@ impl Link {
             }
             Err(failure) => {
                 self.is_down = true;
-                if completion.wr_id() & RECEIVE == 0 {
+                if completion.wr_id() & (RECEIVE | TOLD_BEHIND) == 0 {
                     self.held.flush(completion.wr_id());
                 }
                 match failure.is_flush() {
@@ -171,14 +175,18 @@ impl Link {
             return Err(ending::of_violation("the peer sent what is no message"));
         };
         self.may_speak = true;
-        self.queues.post_receive(index)?;
-        match self.protocol.receive(Message::from_bits(bits)) {
-            Ok(news) => Ok(news == News::Progress),
+        let news = match self.protocol.receive(Message::from_bits(bits)) {
+            Ok(news) => news,
             Err(violation) => {
                 self.is_violated = true;
-                Err(ending::of_violation(violation))
+                return Err(ending::of_violation(violation));
             }
+        };
+        // What came before the end counts, and no more is to come.
+        if !self.is_down {
+            self.queues.post_receive(index)?;
         }
+        Ok(news == News::Progress)
     }
 
     /// Takes events of the connection.
@@ -270,11 +278,16 @@ impl Link {
             address: 0,
             rkey: 0,
         };
-        let flags = match number {
-            Some(_) => SendFlags::SIGNALED,
-            None => SendFlags::empty(),
+        // Of a request without a completion siw hands the memory itself to TCP, which may send from it,
+        // once more even, when the completion of a request behind it has come. With one it copies.
+        let silent = match self.queues.sends_messages {
+            true => (TOLD_BEHIND, SendFlags::SIGNALED),
+            false => (REQUEST, SendFlags::empty()),
         };
-        let number = number.unwrap_or(REQUEST);
+        let (number, flags) = match number {
+            Some(number) => (number, SendFlags::SIGNALED),
+            None => silent,
+        };
         let mut batch = self.queues.send.batch();
         match message {
             None => add(
@@ -288,7 +301,8 @@ impl Link {
             }
             Some(message) => {
                 if let Some(to) = to {
-                    add(batch.write(REQUEST, to), payload)?;
+                    let (number, flags) = silent;
+                    add(batch.write(number, to).flags(flags), payload)?;
                 }
                 let own_order = message.to_bits().to_ne_bytes();
                 batch.send(number).flags(flags).inline(&own_order)?;

@@ -68,13 +68,13 @@ impl RdmaStream {
         self.wait_sent(buffer)
     }
 
-    /// Waits until the device has read all that was written of registered memory to this stream; the
-    /// peer's device has it then. Waits as writing does.
+    /// Waits until the device has read all that was written of registered memory to this stream; over
+    /// RoCE the peer's device has it then. Waits as writing does.
     ///
     /// # Errors
     ///
-    /// How the connection was lost before that; the device reads no more then, and the memory can be
-    /// changed. `WouldBlock` and `TimedOut`, when it is still read.
+    /// How the connection was lost before all was read that was written of any registered memory; the
+    /// device reads no more then, and the memory can be changed. `WouldBlock` and `TimedOut`, when it is still read.
     pub fn wait_sent(&self, buffer: &RegisteredBuffer) -> io::Result<()> {
         self.core().run(Side::Sent, |link| link.is_sent(buffer))
     }

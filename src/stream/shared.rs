@@ -56,8 +56,12 @@ impl Shared {
             Side::Read => self.blocked.read = is_blocked,
             Side::Write => self.blocked.write = is_blocked,
             Side::Sent => {
+                let was_blocked = self.blocked.sent.is_some();
                 self.blocked.sent = match &self.phase {
-                    Phase::Open(link) if is_blocked => Some(link.sent_count()),
+                    // Other memory may be waited for, too.
+                    Phase::Open(link) if is_blocked || was_blocked && link.is_sending() => {
+                        Some(link.sent_count())
+                    }
                     _ => None,
                 };
             }
@@ -244,7 +248,7 @@ impl Shared {
     pub(super) fn has_chance(&self) -> bool {
         match &self.phase {
             Phase::Open(link) => {
-                let was_sent = |before| link.sent_count() != before;
+                let was_sent = |before| link.sent_count() != before || link.lost().is_some();
                 link.can_read()
                     || self.blocked.write && link.can_write()
                     || self.blocked.sent.is_some_and(was_sent)

@@ -44,6 +44,7 @@ mod completions;
 mod datagram;
 mod endpoint;
 mod event_channel;
+mod fairness;
 mod linger;
 mod listener;
 mod reading;

@@ -1,6 +1,5 @@
 //! The direction of a stream that reads.
 
-use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,6 +8,7 @@ use ::tokio::io::{AsyncRead, ReadBuf};
 use ::tokio::task::coop::poll_proceed;
 
 use super::RdmaStream;
+use super::fairness::fairly;
 use super::linger::Open;
 use super::split::OwnedReadHalf;
 use super::watch::Wait;
@@ -31,12 +31,12 @@ impl<'s> ReadHalf<'s> {
     }
 
     async fn peeked(self, bytes: &mut [u8]) -> io::Result<usize> {
-        poll_fn(|cx| self.core.poll_peek(cx, self.wait, bytes)).await
+        fairly(|cx| self.core.poll_peek(cx, self.wait, bytes)).await
     }
 
     async fn lent(self) -> io::Result<Lent<'s>> {
         let core = self.core;
-        let view = poll_fn(|cx| core.poll_lend(cx, self.wait)).await?;
+        let view = fairly(|cx| core.poll_lend(cx, self.wait)).await?;
         Ok(Lent::new(core, view))
     }
 

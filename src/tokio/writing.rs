@@ -1,6 +1,5 @@
 //! The direction of a stream that writes.
 
-use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::ops::{Range, RangeBounds};
 use std::pin::Pin;
@@ -10,6 +9,7 @@ use ::tokio::io::AsyncWrite;
 use ::tokio::task::coop::poll_proceed;
 
 use super::RdmaStream;
+use super::fairness::fairly;
 use super::linger::Open;
 use super::split::OwnedWriteHalf;
 use super::watch::Wait;
@@ -47,14 +47,8 @@ impl<'s> WriteHalf<'s> {
     }
 
     async fn send(&mut self, buffer: &RegisteredBuffer, range: Range<usize>) -> io::Result<usize> {
-        poll_fn(|cx| {
-            let fair = ready!(poll_proceed(cx));
-            let (core, wait) = (self.core, &mut *self.wait);
-            let length = ready!(core.poll_write_registered(cx, wait, buffer, range.clone()))?;
-            fair.made_progress();
-            Poll::Ready(Ok(length))
-        })
-        .await
+        let (core, wait) = (self.core, &mut *self.wait);
+        fairly(|cx| core.poll_write_registered(cx, wait, buffer, range.clone())).await
     }
 
     async fn send_all(mut self, buffer: &RegisteredBuffer, range: Range<usize>) -> io::Result<()> {
@@ -66,18 +60,18 @@ impl<'s> WriteHalf<'s> {
     }
 
     async fn sent(self, buffer: &RegisteredBuffer) -> io::Result<()> {
-        poll_fn(|cx| self.core.poll_sent(cx, self.wait, buffer)).await
+        fairly(|cx| self.core.poll_sent(cx, self.wait, buffer)).await
     }
 
     async fn mapped(self, length: u32, offset: u64) -> io::Result<MappedBuffer> {
         let mapped = MappedBuffer::new(self.core.as_arc(), length, offset)?;
-        poll_fn(|cx| self.core.poll_map(cx, self.wait, &mapped)).await?;
+        fairly(|cx| self.core.poll_map(cx, self.wait, &mapped)).await?;
         Ok(mapped)
     }
 
     async fn written_mapped(self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         let (core, wait) = (self.core, self.wait);
-        poll_fn(|cx| core.poll_write_mapped(cx, wait, bytes, offset)).await
+        fairly(|cx| core.poll_write_mapped(cx, wait, bytes, offset)).await
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use rdmacm_kernel_abi::mlx5::{DataSeg, INVALID_LKEY, RCV_DBR, WQ_COUNTER_MASK};
 
@@ -162,6 +163,8 @@ impl RecvQueue {
         self.receives.forget();
         self.pushed = self.pushed.next_multiple_of(FIRST);
         self.done = self.pushed;
+        // Who finds what is noted from here on sees the reset: see `Members::is_current`.
+        fence(Ordering::Release);
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rdmacm_kernel_abi::mlx5::{SND_DBR, WQ_COUNTER_MASK};
 
@@ -291,14 +291,27 @@ impl SendQueue {
         true
     }
 
-    /// The same for any request, in any place. Returns what the batch is then.
+    /// The same for any request, in any place. Returns what the batch is then: where the request is
+    /// refused it is not always as it was, since the queue pair may have been reset.
     #[cold]
     #[inline(never)]
-    pub(crate) fn push(&mut self, built: Built, request: &Request<'_>) -> Result<Built, PostError> {
-        let mut built = built;
-        if built.number >= self.sends.progress.limit() {
-            built = self.look_for_room(built)?;
+    pub(crate) fn push(
+        &mut self,
+        built: Built,
+        request: &Request<'_>,
+    ) -> (Built, Result<(), PostError>) {
+        let (built, has_room) = match built.number >= self.sends.progress.limit() {
+            true => self.look_for_room(built),
+            false => (built, Ok(())),
+        };
+        let pushed = has_room.and_then(|()| self.push_into_room(built, request));
+        match pushed {
+            Ok(built) => (built, Ok(())),
+            Err(error) => (built, Err(error)),
         }
+    }
+
+    fn push_into_room(&mut self, built: Built, request: &Request<'_>) -> Result<Built, PostError> {
         self.check(request)?;
         let head = wqe::head(&request.operation)?;
         let (hot, at) = (self.hot, built.at());
@@ -360,7 +373,7 @@ impl SendQueue {
     /// Looks up whether the queue pair was reset, and how many requests are done. Returns what the
     /// batch is then.
     #[cold]
-    fn look_for_room(&mut self, built: Built) -> Result<Built, PostError> {
+    fn look_for_room(&mut self, built: Built) -> (Built, Result<(), PostError>) {
         let mut built = built;
         if self.sends.progress.resets() != self.resets {
             self.restart(built.number);
@@ -375,8 +388,8 @@ impl SendQueue {
             self.set_limit(self.full_at);
         }
         match self.full_at <= built.number {
-            true => Err(PostError::QueueFull { depth }),
-            false => Ok(built),
+            true => (built, Err(PostError::QueueFull { depth })),
+            false => (built, Ok(())),
         }
     }
 
@@ -417,7 +430,7 @@ impl SendQueue {
     /// Forgets the requests of a batch, up to a block: no completion is to find them.
     #[cold]
     pub(crate) fn discard(&mut self, end: u32) {
-        let blocks = end.wrapping_sub(self.rung.block);
+        let blocks = end.wrapping_sub(self.rung.block).min(self.size.blocks);
         if blocks == 0 {
             return;
         }
@@ -496,6 +509,8 @@ impl SendQueue {
         self.after_change_of_key = false;
         self.rung_after_change_of_key = false;
         self.record.set(SND_DBR as usize, 0);
+        // Who finds what is noted from here on sees the reset: see `Members::is_current`.
+        fence(Ordering::Release);
     }
 }
 
@@ -519,10 +534,12 @@ impl Posting {
     }
 
     pub(super) fn push(&mut self, request: &Request<'_>) -> Result<(), PostError> {
-        if !self.queue.push_usual(&mut self.built, request) {
-            self.built = self.queue.push(self.built, request)?;
+        if self.queue.push_usual(&mut self.built, request) {
+            return Ok(());
         }
-        Ok(())
+        let (built, pushed) = self.queue.push(self.built, request);
+        self.built = built;
+        pushed
     }
 
     pub(super) fn discard(&mut self) {

@@ -18,8 +18,9 @@ use crate::verbs::{Registered, RegisteredBuffer};
 pub(super) struct Held {
     /// With the numbers of the requests, which run on.
     shares: VecDeque<(u64, Arc<Registered>)>,
-    /// The number of the last request, and of the last that is done.
+    /// The number of the last request.
     last: u64,
+    /// How many are done of memory that somebody else has, too, and may wait for.
     done: u64,
     /// Whether some ended without being carried out.
     has_lost: bool,
@@ -33,23 +34,20 @@ impl Held {
         self.last
     }
 
-    /// A request is done, and with it those before.
-    pub(super) fn release(&mut self, number: u64) {
-        while self
-            .shares
-            .front()
-            .is_some_and(|(first, _)| *first <= number)
-        {
-            self.shares.pop_front();
-            self.done += 1;
+    /// A request is done, and with it those before. Whether there were any.
+    pub(super) fn release(&mut self, number: u64) -> bool {
+        let count = self.shares.partition_point(|(first, _)| *first <= number);
+        for (_, share) in self.shares.drain(..count).collect::<Vec<_>>() {
+            let ours = |(_, other): &&(u64, Arc<Registered>)| Arc::ptr_eq(other, &share);
+            let ours = self.shares.iter().filter(ours).count() + 1;
+            self.done += u64::from(Arc::strong_count(&share) > ours);
         }
+        count > 0
     }
 
     /// A request is not carried out.
     pub(super) fn flush(&mut self, number: u64) {
-        let before = self.done;
-        self.release(number);
-        self.has_lost |= self.done != before;
+        self.has_lost |= self.release(number);
     }
 
     fn has(&self, buffer: &RegisteredBuffer) -> bool {
@@ -148,9 +146,14 @@ impl Link {
         Ok(())
     }
 
-    /// How many requests that read registered memory are done.
+    /// How many requests are done that read registered memory which somebody may wait for.
     pub(in crate::stream) fn sent_count(&self) -> u64 {
         self.held.done
+    }
+
+    /// Whether registered memory is still being read.
+    pub(in crate::stream) fn is_sending(&self) -> bool {
+        !self.held.shares.is_empty()
     }
 }
 
@@ -185,5 +188,23 @@ mod tests {
         assert!(held.has_lost && held.has(&one) && !other.is_busy());
         held.release(3);
         assert!(!one.is_busy() && held.done == 3);
+    }
+
+    #[test]
+    fn memory_that_the_program_has_dropped_is_waited_for_by_nobody() {
+        let device = TwinDevice::rxe(0, [10, 0, 0, 1].into());
+        let twin = Twin::with_devices(vec![device]);
+        let context = twin.registry().context_of_index(0).unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let [one, other] = [10, 20].map(|length| RegisteredBuffer::new(&pd, length).unwrap());
+        let mut held = Held::default();
+        for buffer in [&one, &one, &other] {
+            held.add(buffer.hold());
+        }
+        drop(one);
+        assert!(held.release(1) && held.release(2));
+        assert_eq!(held.done, 0);
+        assert!(held.release(3) && !held.release(3));
+        assert_eq!(held.done, 1);
     }
 }
