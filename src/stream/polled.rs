@@ -174,7 +174,10 @@ impl Core {
             Turn::register(&mut guard, waiter.number(), cx.waker());
             drop(guard);
             ready!(waiter.poll_sign(cx, || self.readiness().duplicate()))?;
-            self.take_signs(&mut self.lock())?;
+            let mut guard = self.lock();
+            // It looks for itself: what it takes is not to wake it once more.
+            Turn::withdraw(&mut guard, waiter.number());
+            self.take_signs(&mut guard)?;
         }
     }
 

@@ -25,6 +25,7 @@ pub fn tests() -> Vec<Test> {
         a_full_direction_keeps_no_sign_from_the_other,
         a_task_that_waits_no_more_takes_no_sign_along,
         a_writer_that_is_blocked_rests,
+        a_task_that_takes_a_sign_is_not_woken_by_it_again,
         a_hot_stream_lets_others_run,
         an_idle_stream_looks_after_its_peer,
         a_shutdown_that_waits_rests,
@@ -180,6 +181,34 @@ fn a_writer_that_is_blocked_rests() -> TestResult {
         );
         passive.write_all(b"x").await?;
         assert_eq!(in_time(reader).await?, 1);
+        Ok(Outcome::Pass)
+    })
+}
+
+/// A task that answers messages is polled once for each, when it came.
+fn a_task_that_takes_a_sign_is_not_woken_by_it_again() -> TestResult {
+    const MESSAGES: usize = 200;
+    runtime()?.block_on(async {
+        let (mut active, mut passive) = pair().await?;
+        let polls = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&polls);
+        let echo = spawn(counted(polls, async move {
+            let mut bytes = [0; 10];
+            for _ in 0..MESSAGES {
+                passive.read_exact(&mut bytes).await?;
+                passive.write_all(&bytes).await?;
+            }
+            io::Result::Ok(())
+        }));
+        let mut bytes = [0; 10];
+        for _ in 0..MESSAGES {
+            active.write_all(&[1; 10]).await?;
+            timeout(PATIENCE, active.read_exact(&mut bytes)).await??;
+        }
+        in_time(echo).await?;
+        let polls = seen.load(Ordering::Relaxed);
+        // Some are for what the peer says of its room, and for what it has got.
+        assert!(polls < MESSAGES * 3 / 2, "{polls} polls");
         Ok(Outcome::Pass)
     })
 }
