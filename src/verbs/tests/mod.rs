@@ -10,6 +10,7 @@ mod loopback;
 mod memory;
 mod mlx5_answers;
 mod mlx5_counters;
+mod mlx5_resets;
 mod mlx5_threads;
 mod recorded;
 mod refusals;
