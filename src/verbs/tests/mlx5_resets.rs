@@ -44,10 +44,12 @@ fn a_refused_request_after_a_reset_leaves_the_batch_at_the_beginning() {
         for qp in [&near, &far] {
             qp.modify(&QpModify::to(QpState::Reset)).unwrap();
         }
-        // A batch that is refused and dropped while nothing can be sent.
-        let mut batch = near.send_half().batch();
-        assert!(batch.send(9).inline(&[0; 4096]).is_err());
-        drop(batch);
+        // Or a batch that is refused and dropped is the first to hear of the reset.
+        if life == 1 {
+            let mut batch = near.send_half().batch();
+            assert!(batch.send(9).inline(&[0; 4096]).is_err());
+            drop(batch);
+        }
     }
     assert_eq!(twin.card().violations(), [""; 0]);
     drop((near, far, near_cq, far_cq, inbox, pd, context));
