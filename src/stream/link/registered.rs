@@ -168,13 +168,17 @@ mod tests {
     use super::*;
     use crate::sys::twin::{Twin, TwinDevice};
 
-    #[test]
-    fn memory_is_held_until_its_last_request_is_done() {
+    fn buffers() -> [RegisteredBuffer; 2] {
         let device = TwinDevice::rxe(0, [10, 0, 0, 1].into());
         let twin = Twin::with_devices(vec![device]);
         let context = twin.registry().context_of_index(0).unwrap();
         let pd = context.alloc_pd().unwrap();
-        let [one, other] = [10, 20].map(|length| RegisteredBuffer::new(&pd, length).unwrap());
+        [10, 20].map(|length| RegisteredBuffer::new(&pd, length).unwrap())
+    }
+
+    #[test]
+    fn memory_is_held_until_its_last_request_is_done() {
+        let [one, other] = buffers();
         let mut held = Held::default();
         let numbers = [&one, &other, &one].map(|buffer| held.add(buffer.hold()));
         assert_eq!(numbers, [1, 2, 3]);
@@ -192,11 +196,7 @@ mod tests {
 
     #[test]
     fn memory_that_the_program_has_dropped_is_waited_for_by_nobody() {
-        let device = TwinDevice::rxe(0, [10, 0, 0, 1].into());
-        let twin = Twin::with_devices(vec![device]);
-        let context = twin.registry().context_of_index(0).unwrap();
-        let pd = context.alloc_pd().unwrap();
-        let [one, other] = [10, 20].map(|length| RegisteredBuffer::new(&pd, length).unwrap());
+        let [one, other] = buffers();
         let mut held = Held::default();
         for buffer in [&one, &one, &other] {
             held.add(buffer.hold());
