@@ -53,6 +53,8 @@ impl RdmaStream {
     #[doc(alias("riomap", "riounmap"))]
     pub fn map(&self, length: u32, offset: u64) -> io::Result<MappedBuffer> {
         let core = self.core();
+        // The peer's table is known once the connection is made.
+        core.run(Side::Write, |_| Ok(Some(())))?;
         let mapped = MappedBuffer::new(core, length, offset)?;
         core.run(Side::Write, |link| link.map(mapped.mapping()))?;
         Ok(mapped)

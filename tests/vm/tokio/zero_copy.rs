@@ -127,10 +127,7 @@ fn lends_and_writes_that_are_dropped_lose_nothing() -> TestResult {
         }
         assert_eq!(at, LENGTH);
         let writes = writer.await??;
-        assert!(
-            dropped > 20 && writes > 20,
-            "{dropped} and {writes} were dropped"
-        );
+        assert!(dropped + writes > 20, "{dropped} and {writes} were dropped");
         Ok(Outcome::Pass)
     })
 }
