@@ -13,15 +13,13 @@ use super::settings::StreamSettings;
 use super::turn::{Guard, Turn};
 use crate::cm::{CmId, ConnectRequest, Event, EventChannel, PortSpace};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::{Deadline, Readiness, fork_generation, is_inherited};
+use crate::sys::{Deadline, Readiness};
 
 /// What the handles of a listener share.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     turn: Turn<Pending>,
     id: CmId,
-    /// Which process made it.
-    generation: u32,
 }
 
 #[derive(Debug)]
@@ -65,7 +63,6 @@ impl Backlog {
         Ok(Self {
             turn: Turn::new(readiness, pending)?,
             id,
-            generation: fork_generation(),
         })
     }
 
@@ -109,9 +106,7 @@ impl Backlog {
 
     /// The next connection that is made. A forked child would take the parent's.
     fn next(&self, guard: &mut Guard<'_, Pending>) -> Result<Option<(Link, Readiness)>> {
-        if is_inherited(self.generation) {
-            return Err(Error::from_errno("accept", libc::EACCES));
-        }
+        self.turn.check_own("accept")?;
         guard.content.advance(self.turn.readiness());
         let next = guard.content.take_next();
         let keep = guard.content.has_next();

@@ -13,15 +13,13 @@ use super::shared::{Blocked, Phase, Shared};
 use super::stream::StreamReady;
 use super::turn::{Guard, Turn};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::{Deadline, Readiness, fork_generation, is_inherited};
+use crate::sys::{Deadline, Readiness};
 use crate::verbs::RegisteredBuffer;
 
 /// A stream, behind its handles.
 #[derive(Debug)]
 pub(crate) struct Core {
     turn: Turn<Shared>,
-    /// Which process made it.
-    generation: u32,
 }
 
 impl Core {
@@ -63,22 +61,8 @@ impl Core {
             #[cfg(feature = "tokio")]
             keepalive: None,
         };
-        Ok(Self {
-            turn: Turn::new(readiness, shared)?,
-            generation: fork_generation(),
-        })
-    }
-
-    /// A forked child would take the parent's signs.
-    pub(super) fn check_own(&self, operation: &'static str) -> Result<()> {
-        match self.is_inherited() {
-            false => Ok(()),
-            true => Err(Error::from_errno(operation, libc::EACCES)),
-        }
-    }
-
-    fn is_inherited(&self) -> bool {
-        is_inherited(self.generation)
+        let turn = Turn::new(readiness, shared)?;
+        Ok(Self { turn })
     }
 
     pub(super) fn lock(&self) -> Guard<'_, Shared> {
@@ -96,7 +80,7 @@ impl Core {
 
     /// Waits until the connection is made.
     pub(super) fn wait_connected(&self) -> Result<()> {
-        self.check_own("connect")?;
+        self.turn.check_own("connect")?;
         let mut guard = self.lock();
         loop {
             guard.content.drive(self.turn.readiness())?;
@@ -194,7 +178,7 @@ impl Core {
         side: Side,
         attempt: impl FnOnce(&mut Link) -> io::Result<Option<T>>,
     ) -> io::Result<Option<T>> {
-        self.check_own(side.operation())?;
+        self.turn.check_own(side.operation())?;
         let outcome = guard.content.attempt(attempt);
         match &outcome {
             Ok(Some(_)) => guard.content.note_blocked(side, false),
@@ -213,7 +197,7 @@ impl Core {
         mut attempt: impl FnMut(&mut Link) -> io::Result<Option<T>>,
     ) -> io::Result<Option<T>> {
         let operation = side.operation();
-        self.check_own(operation)?;
+        self.turn.check_own(operation)?;
         let mut has_taken = false;
         loop {
             let readable = self.turn.readiness().look(operation)?;
@@ -272,7 +256,7 @@ impl Core {
 
     /// Ends reading, writing or both.
     pub(crate) fn shut_down(&self, read: bool, write: bool) -> io::Result<()> {
-        self.check_own("shutdown")?;
+        self.turn.check_own("shutdown")?;
         let mut guard = self.lock();
         let Phase::Open(link) = &mut guard.content.phase else {
             return Err(not_connected());
@@ -290,7 +274,7 @@ impl Core {
 
     /// Takes bytes that are lent as read.
     pub(super) fn consume_lent(&self, count: usize) {
-        if self.is_inherited() {
+        if self.turn.is_inherited() {
             return;
         }
         if let Phase::Open(link) = &mut self.lock().content.phase {
@@ -300,7 +284,7 @@ impl Core {
 
     /// Takes back what was lent: others can read.
     pub(super) fn take_back(&self) {
-        if self.is_inherited() {
+        if self.turn.is_inherited() {
             return;
         }
         let mut guard = self.lock();
@@ -326,7 +310,7 @@ impl Core {
         &self,
         act: impl FnOnce(&mut Link) -> io::Result<T>,
     ) -> io::Result<T> {
-        self.check_own("stream")?;
+        self.turn.check_own("stream")?;
         match &mut self.lock().content.phase {
             Phase::Open(link) => act(link),
             Phase::Connecting(_) => Err(not_connected()),
@@ -371,7 +355,7 @@ impl Core {
 impl Drop for Core {
     /// Says goodbye and waits a while for what was written to reach the peer.
     fn drop(&mut self) {
-        if self.is_inherited() {
+        if self.turn.is_inherited() {
             return;
         }
         let mut guard = self.turn.lock();

@@ -163,7 +163,7 @@ impl Core {
         waiter: &mut Waiter<W>,
         mut attempt: impl FnMut(&mut Shared) -> io::Result<Option<T>>,
     ) -> Poll<io::Result<T>> {
-        self.check_own("stream")?;
+        self.turn().check_own("stream")?;
         loop {
             let mut guard = self.lock();
             Turn::withdraw(&mut guard, waiter.number());

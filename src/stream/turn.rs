@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::queues::watched;
 use crate::error::{Error, Result};
-use crate::sys::{Deadline, Readable, Readiness, Wake};
+use crate::sys::{Deadline, Readable, Readiness, Wake, fork_generation, is_inherited};
 
 /// Something that several threads use, and that makes progress when a descriptor is readable.
 ///
@@ -20,6 +20,8 @@ pub(super) struct Turn<T> {
     /// Ends the sleep of the one that sleeps on the descriptor.
     wake: Wake,
     looked: Condvar,
+    /// Which process made it.
+    generation: u32,
 }
 
 #[derive(Debug)]
@@ -53,7 +55,21 @@ impl<T> Turn<T> {
             readiness,
             wake,
             looked: Condvar::new(),
+            generation: fork_generation(),
         })
+    }
+
+    /// Refuses a forked child, which would take the parent's signs.
+    pub(super) fn check_own(&self, operation: &'static str) -> Result<()> {
+        match self.is_inherited() {
+            false => Ok(()),
+            true => Err(Error::from_errno(operation, libc::EACCES)),
+        }
+    }
+
+    /// Whether this process is a forked child of the one that made it.
+    pub(super) fn is_inherited(&self) -> bool {
+        is_inherited(self.generation)
     }
 
     pub(super) fn lock(&self) -> Guard<'_, T> {

@@ -9,7 +9,7 @@ use super::super::settings::StreamSettings;
 use super::super::turn::{Guard, Turn};
 use super::exchange::Exchange;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::{Deadline, Readiness, fork_generation, is_inherited};
+use crate::sys::{Deadline, Readiness};
 
 /// After so many datagrams that were there already, the other signs are looked at.
 const STREAK: u32 = 64;
@@ -18,8 +18,6 @@ const STREAK: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct Core {
     turn: Turn<Shared>,
-    /// Which process made it.
-    generation: u32,
 }
 
 /// What changes.
@@ -41,7 +39,6 @@ impl Core {
         };
         Ok(Self {
             turn: Turn::new(readiness, shared)?,
-            generation: fork_generation(),
         })
     }
 
@@ -51,14 +48,6 @@ impl Core {
 
     pub(crate) fn readiness(&self) -> &Readiness {
         self.turn.readiness()
-    }
-
-    /// A forked child would take the parent's packets.
-    pub(super) fn check_own(&self, operation: &'static str) -> Result<()> {
-        match is_inherited(self.generation) {
-            false => Ok(()),
-            true => Err(Error::from_errno(operation, libc::EACCES)),
-        }
     }
 
     #[cfg(feature = "tokio")]
@@ -86,7 +75,7 @@ impl Core {
 
     /// Has one peer only from now on.
     pub(crate) fn connect(&self, peer: SocketAddr) -> io::Result<()> {
-        self.check_own("connect")?;
+        self.turn.check_own("connect")?;
         let mut guard = self.lock();
         guard.content.exchange.connect(peer, self.readiness())
     }
@@ -97,7 +86,7 @@ impl Core {
         side: Side,
         mut attempt: impl FnMut(&mut Exchange, &Readiness) -> io::Result<Option<T>>,
     ) -> io::Result<T> {
-        self.check_own(side.operation())?;
+        self.turn.check_own(side.operation())?;
         let mut guard = self.lock();
         let mut outcome = self.attempt(&mut guard, side, &mut attempt);
         if matches!(outcome, Ok(None)) {
@@ -239,7 +228,7 @@ impl Core {
 impl Drop for Core {
     /// Waits a while for what was sent to leave.
     fn drop(&mut self) {
-        if is_inherited(self.generation) {
+        if self.turn.is_inherited() {
             return;
         }
         let mut guard = self.turn.lock();

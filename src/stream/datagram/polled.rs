@@ -50,7 +50,7 @@ impl Core {
         side: Side,
         mut attempt: impl FnMut(&mut Exchange, &Readiness) -> io::Result<Option<T>>,
     ) -> Poll<io::Result<T>> {
-        self.check_own(side.operation())?;
+        self.turn().check_own(side.operation())?;
         let mut has_looked = false;
         loop {
             let mut guard = self.lock();
