@@ -11,9 +11,9 @@ use std::task::{Context, Poll, ready};
 use ::tokio::net::{ToSocketAddrs, lookup_host};
 use ::tokio::task::coop::poll_proceed;
 
+use super::names::{first_bound, no_address};
 use super::watch::Wait;
 use crate::StreamSettings;
-use crate::error::Error;
 use crate::stream::DatagramCore;
 
 /// A socket for datagrams, as tokio's `UdpSocket` is one. It is
@@ -59,14 +59,8 @@ impl RdmaDatagram {
         address: impl ToSocketAddrs,
         settings: &StreamSettings,
     ) -> io::Result<Self> {
-        let mut outcome = Err(no_address("bind"));
-        for address in lookup_host(address).await? {
-            outcome = DatagramCore::bind(address, settings);
-            if outcome.is_ok() {
-                break;
-            }
-        }
-        Ok(Self::of(Arc::new(outcome?)))
+        let bound = first_bound(address, |address| DatagramCore::bind(address, settings)).await?;
+        Ok(Self::of(Arc::new(bound)))
     }
 
     fn of(core: Arc<DatagramCore>) -> Self {
@@ -231,10 +225,6 @@ impl<F> Drop for Call<'_, F> {
         let wait = std::mem::replace(&mut self.wait, Wait::new());
         self.socket.waits().push(wait);
     }
-}
-
-fn no_address(operation: &'static str) -> Error {
-    Error::invalid(operation, "the name has no address")
 }
 
 impl AsFd for RdmaDatagram {

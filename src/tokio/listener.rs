@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use ::tokio::net::{ToSocketAddrs, lookup_host};
+use ::tokio::net::ToSocketAddrs;
 
 use super::RdmaStream;
+use super::names::first_bound;
 use super::watch::Wait;
 use crate::StreamSettings;
-use crate::error::Error;
 use crate::stream::Backlog;
 use crate::sys::Alarm;
 
@@ -56,14 +56,8 @@ impl RdmaListener {
         address: impl ToSocketAddrs,
         settings: &StreamSettings,
     ) -> io::Result<Self> {
-        let mut outcome = Err(Error::invalid("bind", "the name has no address"));
-        for address in lookup_host(address).await? {
-            outcome = Backlog::listen(address, settings.clone());
-            if outcome.is_ok() {
-                break;
-            }
-        }
-        let backlog = outcome?;
+        let listen = |address| Backlog::listen(address, settings.clone());
+        let backlog = first_bound(address, listen).await?;
         Ok(Self { backlog })
     }
 

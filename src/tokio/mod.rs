@@ -47,6 +47,7 @@ mod event_channel;
 mod fairness;
 mod linger;
 mod listener;
+mod names;
 mod reading;
 mod split;
 mod stream;

@@ -11,12 +11,13 @@ use std::time::Duration;
 use ::tokio::net::{ToSocketAddrs, lookup_host};
 
 use super::linger::Open;
+use super::names::no_address;
 use super::reading::ReadHalf;
 use super::split::{self, OwnedReadHalf, OwnedWriteHalf};
 use super::watch::Wait;
 use super::writing::WriteHalf;
 use crate::StreamSettings;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::stream::Core;
 
 /// A stream of bytes between two programs, as tokio's `TcpStream` is one. It is
@@ -81,7 +82,7 @@ impl RdmaStream {
         address: impl ToSocketAddrs,
         settings: &StreamSettings,
     ) -> io::Result<Self> {
-        let mut outcome = Err(no_address());
+        let mut outcome = Err(no_address("connect"));
         for address in lookup_host(address).await? {
             outcome = Self::connect_one(address, settings).await;
             if outcome.is_ok() {
@@ -143,10 +144,6 @@ impl RdmaStream {
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         split::owned(self)
     }
-}
-
-fn no_address() -> Error {
-    Error::invalid("connect", "the name has no address")
 }
 
 impl AsFd for RdmaStream {
