@@ -347,6 +347,11 @@ impl Event {
             (Self::MulticastError { group, .. }, Status::Errno(_)) => {
                 described.because(format!("the group {group} could not be joined"))
             }
+            // To siw, what comes right behind an answer is part of it, and too much.
+            (Self::ConnectError(_), Status::Errno(libc::EINVAL)) => described.because(
+                "the connection could not be completed; over iWARP that is how a connection ends \
+                 whose peer sends before it has heard anything (the side that connects speaks first)",
+            ),
             (Self::ConnectError(_), Status::Errno(_)) => {
                 let reason = described.explanation().to_owned();
                 described.because(format!("the connection could not be completed: {reason}"))

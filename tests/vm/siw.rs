@@ -83,7 +83,7 @@ const SHARED: [&str; 91] = [
     "traffic::first_use::",
     "traffic::endpoint::messages_of_any_size",
     "traffic::endpoint::a_timeout_holds_and_harms_nothing",
-    "traffic::endpoint::receives_before_the_handshake",
+    "traffic::endpoint::receives_before_accepting",
     "traffic::endpoint::batches_and_waiting_calls_mix",
     "traffic::endpoint::the_end_of_a_connection_is_told_again_and_again",
     "traffic::endpoint::what_was_sent_before_the_end_arrives",

@@ -64,6 +64,7 @@ fn run_ucmatose(
         },
         port,
         server_goes_on: false,
+        rust_server_waits: false,
     };
     case.run()
 }
@@ -118,6 +119,7 @@ fn rdma_server_and_client() -> TestResult {
         },
         port: 7196,
         server_goes_on: false,
+        rust_server_waits: false,
     };
     case.run()
 }
@@ -136,6 +138,7 @@ fn rdma_xserver_and_xclient() -> TestResult {
         },
         port: 7197,
         server_goes_on: false,
+        rust_server_waits: false,
     };
     case.run()
 }
@@ -164,6 +167,7 @@ fn cmtime_with_100_connections() -> TestResult {
         },
         port: 7198,
         server_goes_on: true,
+        rust_server_waits: false,
     };
     case.run()
 }

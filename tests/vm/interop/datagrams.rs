@@ -40,6 +40,7 @@ fn run_udaddy(server: &'static [&'static str], client: &'static [&'static str]) 
         },
         port: PORT,
         server_goes_on: false,
+        rust_server_waits: false,
     };
     case.run()
 }

@@ -67,6 +67,7 @@ fn run_pairs(
         client: side(&client),
         port,
         server_goes_on: false,
+        rust_server_waits: true,
     };
     let patience = match of_client.contains(&"-C") {
         true => matrix::PATIENCE,
@@ -281,14 +282,16 @@ fn rstream_of_c_with_a_stream_without_copies() -> TestResult {
     let counts = ["-T", "b", "-T", "v", "-S", "100000", "-C", "20", "-I", "2"];
     let heard = |ended: Ended| match ended.status.success() && ended.output.contains("custom") {
         true => Ok(()),
-        false => Err(ended.to_string()),
+        false => Err(ended.to_string().into()),
     };
 
     let args = [&["-b", &text, "-p", "7232"], &counts[..]].concat();
-    let mut server = Program::start(&path, &args)?.until_listening(7232)?;
-    let stream = RdmaStream::connect((address, 7232))?;
-    WithoutCopies::play(&stream, true)?;
-    heard(server.wait(matrix::PATIENCE)?)?;
+    matrix::until_heard(true, || {
+        let mut server = Program::start(&path, &args)?.until_listening(7232)?;
+        let stream = RdmaStream::connect((address, 7232))?;
+        WithoutCopies::play(&stream, true)?;
+        heard(server.wait(matrix::PATIENCE)?)
+    })?;
 
     let listener = RdmaListener::bind((address, 7233))?;
     let args = [&["-s", &text, "-p", "7233"], &counts[..]].concat();
@@ -300,14 +303,21 @@ fn rstream_of_c_with_a_stream_without_copies() -> TestResult {
 }
 
 /// Copies files of these sizes, one after the other, over one server. Those that come are compared.
-fn copy(server: Maker, client: Maker, port: u16, sizes: &[usize]) -> Result<(), Box<dyn Error>> {
+fn copy(
+    server_maker: Maker,
+    client: Maker,
+    port: u16,
+    sizes: &[usize],
+) -> Result<(), Box<dyn Error>> {
     let folder = Folder::new("rcopy")?;
     let (from, to) = (folder.file("from"), folder.file("to"));
-    let mut server = Program::serve(&server.path("rcopy"), port, &[])?;
+    let mut server = Program::serve(&server_maker.path("rcopy"), port, &[])?;
     for (round, size) in sizes.iter().enumerate() {
         let bytes = pattern(round, *size);
         let address = (environment::addr(), port);
-        copied::send(client, address, (&from, &to), &bytes, COPY_PATIENCE)?;
+        matrix::until_heard(server_maker == Maker::C, || {
+            copied::send(client, address, (&from, &to), &bytes, COPY_PATIENCE)
+        })?;
         copied::compare(&bytes, &to)?;
         if !server.is_running()? {
             return Err(format!("the server ended: {}", server.wait(Duration::ZERO)?).into());

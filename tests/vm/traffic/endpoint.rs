@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use rdmacm::{
-    Access, Connection, ConnectionData, Connector, Error, ErrorKind, Listener, Opcode, PostError,
-    Prepared, Result, Settings,
+    Access, Buffer, Connection, ConnectionData, Connector, Error, ErrorKind, Listener, Opcode,
+    PostError, Prepared, Result, Settings,
 };
 
 use crate::harness::{Outcome, Test, TestResult, tests};
@@ -16,7 +16,8 @@ pub fn tests() -> Vec<Test> {
         messages_of_any_size,
         a_timeout_holds_and_harms_nothing,
         a_message_that_timed_out_arrives_late,
-        receives_before_the_handshake,
+        receives_before_connecting,
+        receives_before_accepting,
         batches_and_waiting_calls_mix,
         writes_and_reads,
         a_request_shows_its_private_data,
@@ -124,27 +125,51 @@ fn meet(client: Settings) -> Result<(Prepared, Listener)> {
     Ok((prepared, listener))
 }
 
-/// F116: a message that is sent as soon as there is a connection finds its receive.
-fn receives_before_the_handshake() -> TestResult {
+/// F116: a message that the server sends as soon as there is a connection finds its receive. Over iWARP
+/// a server has to wait for its client.
+fn receives_before_connecting() -> TestResult {
     let (mut asking, listener) = meet(Settings::new())?;
     let inbox = asking.alloc(5)?;
     asking.post_recv(1, inbox.slice(..)?)?;
     let (client, server) = std::thread::scope(|scope| {
-        let greeting = scope.spawn(|| {
-            let mut server = listener.incoming(Some(PATIENCE))?.prepare()?.establish()?;
-            server.set_timeout(Some(Duration::from_millis(500)));
-            server.send(b"hello")?;
-            Ok::<_, Error>(server)
-        });
+        let greeting = scope.spawn(|| greet(listener.incoming(Some(PATIENCE))?.prepare()?));
         (
             asking.establish(),
             greeting.join().expect("no thread panics"),
         )
     });
-    let (mut client, _server) = (client?, server?);
-    client.set_timeout(Some(PATIENCE));
-    assert_eq!(client.recv_completion()?.wr_id(), 1);
-    assert_holds(&inbox, 0, b"hello");
+    let (client, _server) = (client?, server?);
+    assert_greeted(client, &inbox)
+}
+
+/// F116 on the other side: what the client sends as soon as there is a connection.
+fn receives_before_accepting() -> TestResult {
+    let (asking, listener) = meet(Settings::new())?;
+    let (inbox, client, server) = std::thread::scope(|scope| {
+        let greeting = scope.spawn(|| greet(asking));
+        let mut accepting = listener.incoming(Some(PATIENCE))?.prepare()?;
+        let inbox = accepting.alloc(5)?;
+        accepting.post_recv(1, inbox.slice(..)?)?;
+        let server = accepting.establish()?;
+        let client = greeting.join().expect("no thread panics")?;
+        Ok::<_, Error>((inbox, client, server))
+    })?;
+    let _client = client;
+    assert_greeted(server, &inbox)
+}
+
+/// Completes the handshake and sends a message, which waits at most so long for its receive.
+fn greet(prepared: Prepared) -> Result<Connection> {
+    let mut connection = prepared.establish()?;
+    connection.set_timeout(Some(Duration::from_millis(500)));
+    connection.send(b"hello")?;
+    Ok(connection)
+}
+
+fn assert_greeted(mut connection: Connection, inbox: &Buffer) -> TestResult {
+    connection.set_timeout(Some(PATIENCE));
+    assert_eq!(connection.recv_completion()?.wr_id(), 1);
+    assert_holds(inbox, 0, b"hello");
     Ok(Outcome::Pass)
 }
 

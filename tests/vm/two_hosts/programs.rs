@@ -78,6 +78,7 @@ fn transfers_between_hosts(program: &str, port: u16, count: &str) -> TestResult 
         client: side(&client),
         port,
         server_goes_on: false,
+        rust_server_waits: false,
     };
     with_all_makers(program, |link, maker| {
         run_case(link, maker, &case, PATIENCE)

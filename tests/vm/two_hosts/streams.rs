@@ -131,6 +131,7 @@ fn run_measured(program: &str, port: u16, wire: Wire, manners: &[Manner]) -> Tes
                 client: side(&client),
                 port,
                 server_goes_on: false,
+                rust_server_waits: true,
             };
             let start = Instant::now();
             run_case(link, maker, &case, wire.patience())?;
