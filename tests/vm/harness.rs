@@ -1,6 +1,7 @@
 //! Runs tests one after the other, each under a watchdog and between two counts of what the
 //! process and the kernel hold.
 
+mod duration;
 mod netlink;
 mod resources;
 mod watchdog;
@@ -102,6 +103,7 @@ pub fn run(mut args: Arguments, tests: Vec<Test>, can_run: bool) -> ExitCode {
             "{passed} passed, {failed} failed, {} skipped",
             conclusion.num_ignored
         );
+        duration::print_longest();
     }
     conclusion.exit_code()
 }
@@ -116,6 +118,7 @@ fn run_guarded(test: &Test) -> Result<Completion, Failed> {
         return Ok(Completion::ignored_with(reason));
     }
     let _watchdog = watchdog::watch(&test.name, test.timeout);
+    let _duration = duration::measure(&test.name);
     let before = Usage::now()?;
     let outcome = catch_unwind(AssertUnwindSafe(test.run));
     let left_behind = before.wait_until_restored(CLEANUP_TIME).err();
