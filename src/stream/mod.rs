@@ -23,6 +23,7 @@ mod polled;
 mod protocol;
 mod queues;
 mod registered;
+mod released;
 mod service;
 mod settings;
 mod shared;

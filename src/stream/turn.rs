@@ -1,11 +1,13 @@
 //! Several threads that wait for the same descriptor: one of them sleeps on it, on behalf of all.
 
+use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use super::queues::watched;
+use super::released::{Fate, Released};
 use crate::error::{Error, Result};
 use crate::sys::{Deadline, Readable, Readiness, Wake, fork_generation, is_inherited};
 
@@ -37,7 +39,26 @@ pub(super) struct State<T> {
     is_raised: bool,
 }
 
-pub(super) type Guard<'a, T> = MutexGuard<'a, State<T>>;
+/// The lock, held. What is released with it is so after the lock is: fields are dropped in their order.
+#[derive(Debug)]
+pub(super) struct Guard<'a, T> {
+    state: MutexGuard<'a, State<T>>,
+    released: Released,
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = State<T>;
+
+    fn deref(&self) -> &State<T> {
+        &self.state
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut State<T> {
+        &mut self.state
+    }
+}
 
 impl<T> Turn<T> {
     pub(super) fn new(readiness: Readiness, content: T) -> Result<Self> {
@@ -73,7 +94,10 @@ impl<T> Turn<T> {
     }
 
     pub(super) fn lock(&self) -> Guard<'_, T> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Guard {
+            state: self.state.lock().unwrap_or_else(PoisonError::into_inner),
+            released: Released::default(),
+        }
     }
 
     pub(super) fn readiness(&self) -> &Readiness {
@@ -89,13 +113,7 @@ impl<T> Turn<T> {
         deadline: Deadline,
     ) -> Result<(Guard<'a, T>, Option<Readable>)> {
         if guard.is_watched {
-            guard.sleepers += 1;
-            // Without a limit: a long one.
-            let rest = deadline.remaining().unwrap_or(Duration::from_secs(3600));
-            let woken = self.looked.wait_timeout(guard, rest);
-            let (mut guard, _) = woken.unwrap_or_else(PoisonError::into_inner);
-            guard.sleepers -= 1;
-            return Ok((guard, None));
+            return Ok((self.sleep_until_looked(guard, deadline), None));
         }
         guard.is_watched = true;
         drop(guard);
@@ -112,13 +130,33 @@ impl<T> Turn<T> {
         Ok((guard, Some(readable)))
     }
 
+    fn sleep_until_looked<'a>(&'a self, guard: Guard<'a, T>, deadline: Deadline) -> Guard<'a, T> {
+        let Guard {
+            mut state,
+            released,
+        } = guard;
+        if !released.is_empty() {
+            // Who is woken may have looked before this thread has the lock again.
+            drop(state);
+            drop(released);
+            return self.lock();
+        }
+        state.sleepers += 1;
+        // Without a limit: a long one.
+        let rest = deadline.remaining().unwrap_or(Duration::from_secs(3600));
+        let woken = self.looked.wait_timeout(state, rest);
+        let (mut state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        state.sleepers -= 1;
+        Guard { state, released }
+    }
+
     /// Has those that sleep until somebody has looked look for themselves.
     pub(super) fn rouse(&self, guard: &mut Guard<'_, T>) {
         if guard.sleepers > 0 {
             self.looked.notify_all();
         }
-        for (_, waker) in guard.wakers.drain(..) {
-            waker.wake();
+        for (_, waker) in guard.state.wakers.drain(..) {
+            guard.released.push(Fate::Wake(waker));
         }
     }
 
@@ -158,7 +196,11 @@ impl<T> Turn<T> {
     /// Takes back what [`Turn::register`] did: the task looks for itself, or waits no more.
     #[cfg(feature = "tokio")]
     pub(super) fn withdraw(guard: &mut Guard<'_, T>, number: u64) {
-        guard.wakers.retain(|(known, _)| *known != number);
+        let registered = guard.wakers.iter().position(|(known, _)| *known == number);
+        if let Some(place) = registered {
+            let (_, waker) = guard.wakers.swap_remove(place);
+            guard.released.push(Fate::Drop(waker));
+        }
     }
 }
 
@@ -196,9 +238,11 @@ mod tests {
         Turn::register(&mut guard, 1, &wakers[0]);
         Turn::register(&mut guard, 2, &wakers[1]);
         Turn::register(&mut guard, 2, &wakers[1]);
-        turn.rouse(&mut guard);
+        drop(guard);
+        assert_eq!((one.now(), other.now()), (0, 0), "nobody has looked");
+        turn.rouse(&mut turn.lock());
         assert_eq!((one.now(), other.now()), (1, 1));
-        turn.rouse(&mut guard);
+        turn.rouse(&mut turn.lock());
         assert_eq!((one.now(), other.now()), (1, 1), "nobody waits any more");
     }
 
@@ -213,10 +257,13 @@ mod tests {
         Turn::register(&mut guard, 2, &waker);
         Turn::withdraw(&mut guard, 1);
         turn.rouse(&mut guard);
+        drop(guard);
         assert_eq!(task.now(), 1, "for the other direction");
+        let mut guard = turn.lock();
         Turn::register(&mut guard, 1, &waker);
         Turn::withdraw(&mut guard, 1);
         turn.rouse(&mut guard);
+        drop(guard);
         assert_eq!(task.now(), 1);
     }
 
@@ -228,6 +275,64 @@ mod tests {
         Turn::register(&mut guard, 1, &Waker::from(Arc::clone(&one)));
         Turn::register(&mut guard, 1, &Waker::from(Arc::clone(&other)));
         turn.rouse_all(&mut guard);
+        drop(guard);
         assert_eq!((one.now(), other.now()), (0, 1));
+    }
+
+    /// What an executor may run in a waker: a task that looks again, or is dropped.
+    struct Looks {
+        turn: Arc<Turn<()>>,
+        looked: Arc<Count>,
+    }
+
+    impl Looks {
+        fn look(&self) {
+            let is_free = self.turn.state.try_lock().is_ok();
+            assert!(is_free, "the lock is held");
+            self.looked.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl std::task::Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            self.look();
+        }
+    }
+
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            self.look();
+        }
+    }
+
+    #[test]
+    fn the_lock_is_free_when_a_task_is_woken_or_dropped() {
+        let turn = Arc::new(Turn::new(Readiness::new().unwrap(), ()).unwrap());
+        let looked = Arc::<Count>::default();
+        let register = |guard: &mut Guard<'_, ()>, numbers: std::ops::Range<u64>| {
+            for number in numbers {
+                let (turn, looked) = (Arc::clone(&turn), Arc::clone(&looked));
+                let waker = Waker::from(Arc::new(Looks { turn, looked }));
+                Turn::register(guard, number, &waker);
+            }
+        };
+        let mut guard = turn.lock();
+        register(&mut guard, 0..5);
+        turn.rouse(&mut guard);
+        drop(guard);
+        assert_eq!(looked.now(), 2 * 5, "woken, then dropped");
+
+        register(&mut turn.lock(), 0..5);
+        register(&mut turn.lock(), 0..5);
+        assert_eq!(looked.now(), 2 * 5 + 5, "replaced");
+        let mut guard = turn.lock();
+        Turn::withdraw(&mut guard, 0);
+        turn.rouse(&mut guard);
+        // Another thread sleeps on the descriptor: this one would until it has looked.
+        guard.is_watched = true;
+        let deadline = Deadline::after(Some(Duration::from_secs(60)));
+        let (mut guard, _) = turn.sleep("read", guard, deadline).unwrap();
+        assert_eq!(looked.now(), 2 * 5 + 5 + 1 + 2 * 4);
+        guard.is_watched = false;
     }
 }
