@@ -295,7 +295,11 @@ impl CompletionQueue {
                 continue;
             }
             let Some(entry) = entry else { return false };
-            match self.translate(entry, wc) {
+            let told = match cqe::has_answer(entry) {
+                false => self.translate(entry, wc),
+                true => self.translate_with_answer(entry, wc),
+            };
+            match told {
                 Told::All => {
                     self.cursor.advance(&self.ring);
                     return true;
@@ -341,6 +345,17 @@ impl CompletionQueue {
             true => Told::All,
             false => Told::OfAnotherLife,
         }
+    }
+
+    /// As `translate`. What came within the entry is copied to where the request says; no queue pair is
+    /// reset meanwhile, or it might be copied to where a request says that was posted since. Nobody else
+    /// has the lock but who makes, resets or destroys a queue pair.
+    #[cold]
+    #[inline(never)]
+    fn translate_with_answer(&mut self, entry: Entry, wc: &mut Wc) -> Told {
+        let directory = Arc::clone(&self.directory);
+        let _held = directory.hold();
+        self.translate(entry, wc)
     }
 
     #[cold]

@@ -65,6 +65,12 @@ pub(super) fn of_nobody(entry: Entry, wc: &mut Wc) {
     };
 }
 
+/// Whether what came is within the entry, and is still to be copied to where it belongs.
+#[inline(always)]
+pub(super) fn has_answer(entry: Entry) -> bool {
+    entry.op_own & (INLINE_SCATTER_32 | INLINE_SCATTER_64) != 0
+}
+
 /// What an entry is told by: its queue pair, the memory it may be about, and whether the queue pair is
 /// still as it was when the entry was seen. That is asked when the request has been found: of a queue
 /// pair that was reset meanwhile it may be another, which was posted since.
@@ -97,13 +103,12 @@ pub(super) fn requester(
         qp_num: qp_num(sop_drop_qpn),
         ..Wc::new_zeroed()
     };
-    let in_completion = entry.op_own & (INLINE_SCATTER_32 | INLINE_SCATTER_64) != 0;
     match Opcode((sop_drop_qpn >> 24) as u8) {
         Opcode::SEND | Opcode::SEND_INVAL => wc.opcode = WcOpcode::SEND.0,
         Opcode::RDMA_WRITE => wc.opcode = WcOpcode::RDMA_WRITE.0,
         other => answered(other, noted.opcode, entry, wc),
     }
-    if in_completion {
+    if has_answer(entry) {
         wc.status = scatter::to_request(entry, counter, sends, wc.byte_len, telling.regions).0;
     }
     sends.progress.finish(noted.number);
@@ -198,7 +203,7 @@ pub(super) fn responder(
         wc.slid = u16::from_be(slid);
         wc.dlid_path_bits = entry.read(|at| &raw const (*at).ml_path) & 0x7f;
     }
-    if entry.op_own & (INLINE_SCATTER_32 | INLINE_SCATTER_64) != 0 {
+    if has_answer(entry) {
         wc.status =
             scatter::to_receive(entry, counter, &pair.incoming, byte_len, telling.regions).0;
         if wc.status != WcStatus::SUCCESS.0 {

@@ -5,9 +5,11 @@
 //! queues, those of a [`world`]: [`posting`] what is posted, with the requests of [`post`] and the
 //! registers of [`stores`], [`polling`] what completes. [`create`] replays how queues are made. [`all`]
 //! does it for a folder, and [`flips`] shows that the comparison sees every bit. [`model`] has no
-//! recordings: any work on small queues must be as a model has it; nor has [`doorbell_pages`].
+//! recordings: any work on small queues must be as a model has it; nor have [`doorbell_pages`] and
+//! [`answers`].
 
 mod all;
+mod answers;
 mod compare;
 mod create;
 mod doorbell_pages;
