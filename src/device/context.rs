@@ -411,12 +411,16 @@ fn explain_open(path: &Path, device: &Device, error: &io::Error) -> Error {
              elsewhere, check udev",
             path.display()
         ),
-        Some(libc::EACCES | libc::EPERM) => {
-            format!(
-                "no permission on {}: open it to the user or the group rdma",
-                path.display()
-            )
-        }
+        Some(libc::EACCES) => format!(
+            "no permission on {}: open it to the user or the group rdma",
+            path.display()
+        ),
+        // The mode of the node is not what is wrong.
+        Some(libc::EPERM) => format!(
+            "{} is kept from this process: {name} is of another network namespace (`rdma system` shows \
+             whether devices are), or the container's rules for devices leave it out",
+            path.display()
+        ),
         _ => format!("{} cannot be opened", path.display()),
     };
     let described = Error::from_os("open_device", error).because(text);

@@ -93,6 +93,23 @@ fn a_device_that_only_sysfs_knows_comes_last() {
 }
 
 #[test]
+fn devices_of_another_namespace_are_not_listed() {
+    let mut elsewhere = TwinDevice::rxe(0, IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
+    elsewhere.is_elsewhere = true;
+    let own = TwinDevice::rxe(1, IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)));
+    let twin = Twin::with_devices(vec![elsewhere.clone(), own]);
+    assert_eq!(names(&list(&twin)), ["rxe1"]);
+    let twin = Twin::with_devices(vec![elsewhere]);
+    assert!(list(&twin).is_empty());
+
+    // Where netlink cannot be asked, sysfs is all that there is.
+    twin.fail_from(0, libc::EPERM, |call| *call == Call::Netlink);
+    let error = list(&twin)[0].open().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    assert!(error.to_string().contains("network namespace"), "{error}");
+}
+
+#[test]
 fn a_passing_shortage_is_an_error_and_not_a_shorter_list() {
     for call in 0..4 {
         let twin = zoo();

@@ -7,6 +7,7 @@ mod connecting;
 pub mod inherited;
 pub mod machine;
 mod memory;
+mod namespaces;
 mod peers_vanish;
 pub mod processes;
 pub mod restricted;
@@ -30,6 +31,7 @@ pub fn tests() -> Vec<Test> {
         memory::tests(),
         second_device::tests(),
         restricted::tests(),
+        namespaces::tests(),
         processes::tests(),
         inherited::tests(),
         peers_vanish::tests(),

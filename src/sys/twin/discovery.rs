@@ -42,6 +42,8 @@ pub(crate) struct TwinDevice {
     pub has_node: bool,
     /// The minor number of what is there, if that is a character device.
     pub node_minor: Option<u32>,
+    /// It is of another network namespace: sysfs, which is mounted as there, tells of it, and no more.
+    pub is_elsewhere: bool,
     /// The device was removed while the program had it open.
     pub is_gone: bool,
 }
@@ -76,6 +78,7 @@ impl TwinDevice {
             uverbs: Some(index),
             has_node: true,
             node_minor: Some(192 + index),
+            is_elsewhere: false,
             is_gone: false,
         }
     }
@@ -150,7 +153,7 @@ impl World {
     pub(super) fn device(&self, index: u32) -> Outcome<&TwinDevice> {
         let mut present = self.devices.iter().filter(|device| !device.is_gone);
         present
-            .find(|device| device.index == index)
+            .find(|device| device.index == index && !device.is_elsewhere)
             .ok_or(libc::ENODEV)
     }
 
@@ -180,7 +183,8 @@ impl World {
         if kind == nldev_type(NldevCommand::GET) {
             if header.nlmsg_flags & NlmFlags::DUMP.bits() != 0 {
                 let present = self.devices.iter().filter(|device| !device.is_gone);
-                return Ok(present.map(device_message).collect());
+                let seen = present.filter(|device| !device.is_elsewhere);
+                return Ok(seen.map(device_message).collect());
             }
             let device = self
                 .device(index.ok_or(libc::EINVAL)?)
@@ -197,6 +201,16 @@ impl World {
                 (b"uverbs\0", None) => Err(libc::EOPNOTSUPP),
                 _ => Err(libc::EINVAL),
             };
+        }
+        if kind == nldev_type(NldevCommand::SYS_GET) {
+            let are_shared = !self.devices.iter().any(|device| device.is_elsewhere);
+            let mut message = Vec::new();
+            put(
+                &mut message,
+                NldevAttr::SYS_NETNS_MODE,
+                &[are_shared.into()],
+            );
+            return Ok(vec![message]);
         }
         Err(libc::EOPNOTSUPP)
     }

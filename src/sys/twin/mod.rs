@@ -517,6 +517,9 @@ impl World {
                 |device: &&TwinDevice| device.has_node && device.node().as_deref() == Some(path);
             let mut present = self.devices.iter().filter(|device| !device.is_gone);
             let device = present.find(is_it).ok_or(libc::ENOENT)?;
+            if device.is_elsewhere {
+                return Err(libc::EPERM);
+            }
             match &self.card {
                 Some(card) if device.driver == DriverId::MLX5 => Kind::Card {
                     device: device.index,

@@ -13,7 +13,7 @@ use nix::unistd::{Uid, setuid};
 use rdmacm::{Access, ErrorKind, EventChannel, Listener, PortSpace};
 
 use super::second_device::RemovedNode;
-use super::{Situation, fresh_id};
+use super::{Situation, fresh_id, namespaces};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
 use crate::pair::{PATIENCE, any_port};
@@ -211,7 +211,7 @@ impl Drop for ClosedNode {
 }
 
 /// As [`check`](super::check), with a process of a user's for each situation.
-fn check_as(user: u32, table: &[Situation]) -> TestResult {
+pub(super) fn check_as(user: u32, table: &[Situation]) -> TestResult {
     let mut complaints = String::new();
     for row in table {
         let output = Command::new("/proc/self/exe")
@@ -238,6 +238,8 @@ pub fn run(args: &[String]) -> ExitCode {
         CLOSED_DEVICE,
         WITHOUT_CM_NODE,
         WITHOUT_DEVICE_NODE,
+        namespaces::SHARED,
+        namespaces::EXCLUSIVE,
     ];
     let rows = tables.into_iter().flatten();
     let Some(row) = rows
