@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::first_word::FirstWord;
 use super::handshake::Connecting;
 use super::link::Link;
 use super::options::{Options, Side};
@@ -58,6 +59,7 @@ impl Core {
             blocked: Blocked::default(),
             idle_since: None,
             spins_in_vain: 0,
+            first_word: FirstWord::default(),
             #[cfg(feature = "tokio")]
             keepalive: None,
         };

@@ -50,8 +50,8 @@ pub(super) struct Link {
     is_flushed: bool,
     /// Whether the peer broke the protocol: nothing that it says counts any more.
     is_violated: bool,
-    /// Whether this side may send: over iWARP the side that connected has to speak first.
-    may_speak: bool,
+    /// Whether the peer has said anything.
+    has_heard: bool,
     /// Whether the program has a view of what is unread.
     is_lent: bool,
     held: Held,
@@ -71,7 +71,7 @@ impl Link {
         let mut link = Self {
             protocol: Protocol::new(queues.own, &peer),
             under_way: UnderWay::new(queues.send_depth, each, size),
-            may_speak: queues.is_active || !queues.sends_messages,
+            has_heard: false,
             queues,
             peer,
             mapped: BTreeSet::new(),
@@ -174,7 +174,7 @@ impl Link {
             self.is_violated = true;
             return Err(ending::of_violation("the peer sent what is no message"));
         };
-        self.may_speak = true;
+        self.has_heard = true;
         let news = match self.protocol.receive(Message::from_bits(bits)) {
             Ok(news) => news,
             Err(violation) => {
@@ -217,7 +217,7 @@ impl Link {
 
     /// Tells the peer what is due, as far as there is room.
     fn tell(&mut self) {
-        while self.may_speak && self.under_way.has_room_for_control() && !self.is_down {
+        while self.may_speak() && self.under_way.has_room_for_control() && !self.is_down {
             let told = if let Some(update) = self.protocol.update() {
                 self.tell_of_room(update)
             } else if let Some(message) = self.protocol.farewell() {
@@ -315,9 +315,21 @@ impl Link {
         if self.queues.sends_messages { 2 } else { 1 }
     }
 
+    /// Whether this side may send: over iWARP the side that connected has to speak first.
+    fn may_speak(&self) -> bool {
+        self.has_heard || self.queues.is_active || !self.queues.sends_messages
+    }
+
+    /// Whether this side has to hear something before anything goes on: over iWARP, where it has spoken
+    /// first.
+    pub(super) fn awaits_first_word(&self) -> bool {
+        let speaks_first = self.queues.is_active && self.queues.sends_messages;
+        speaks_first && !self.has_heard && !self.is_down
+    }
+
     /// Looks whether the peer's device answers, by writing nothing: its program does not notice.
     pub(super) fn keep_alive(&mut self) {
-        if self.may_speak && self.under_way.has_room_for_control() && !self.is_down {
+        if self.may_speak() && self.under_way.has_room_for_control() && !self.is_down {
             self.under_way.control();
             let nowhere = RemoteAddress {
                 address: 0,

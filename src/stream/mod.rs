@@ -1,7 +1,8 @@
 //! Byte streams, wire-compatible with the C library's rsockets.
 //!
 //! `stream.rs`, `listener.rs`, `lent.rs`, `registered.rs` and `mapped.rs` have what programs see;
-//! `core.rs` how calls wait, `shared.rs` the phases of a connection, `link.rs` what a connected stream posts and polls, `protocol` what may be
+//! `core.rs` how calls wait, `shared.rs` the phases of a connection, `link.rs` what a connected stream
+//! posts and polls, `first_word.rs` what is done about a peer that stays silent, `protocol` what may be
 //! said. `handshake.rs` makes connections, `backlog.rs` those of a listener, with the help of the
 //! thread in `service.rs`. `polled.rs` is how tasks wait instead of threads. Datagrams are in `datagram`.
 
@@ -9,6 +10,7 @@ mod backlog;
 mod core;
 mod datagram;
 mod ending;
+mod first_word;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod handshake;

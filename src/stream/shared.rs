@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use super::first_word::FirstWord;
 use super::handshake::Connecting;
 use super::link::Link;
 use super::options::{Options, Side};
@@ -28,6 +29,7 @@ pub(super) struct Shared {
     pub(super) idle_since: Option<Instant>,
     /// How often polling before a sleep has not helped, since it last did.
     pub(super) spins_in_vain: u32,
+    pub(super) first_word: FirstWord,
     /// When tasks that wait look whether the peer's device still answers.
     #[cfg(feature = "tokio")]
     pub(super) keepalive: Option<Alarm>,
@@ -128,14 +130,19 @@ impl Shared {
     /// Does what can be done without waiting. Whether there is news.
     pub(super) fn drive(&mut self, readiness: &Readiness) -> Result<bool> {
         let outcome = match &mut self.phase {
-            Phase::Open(link) => return Ok(link.progress()),
+            Phase::Open(link) => {
+                let has_news = link.progress();
+                self.first_word.look(link, readiness);
+                return Ok(has_news);
+            }
             Phase::Failed(_) => return Ok(false),
             Phase::Connecting(connecting) => connecting.advance(readiness),
         };
         match outcome {
             Ok(None) => Ok(false),
-            Ok(Some(link)) => {
+            Ok(Some(mut link)) => {
                 self.local = link.queues.id.local_addr();
+                self.first_word.look(&mut link, readiness);
                 self.phase = Phase::Open(Box::new(link));
                 Ok(true)
             }

@@ -10,7 +10,6 @@
 //!
 //! Apart from the kernel there is the system's name resolver, [`resolve_name`].
 
-#[cfg(feature = "tokio")]
 mod alarm;
 mod fork;
 #[cfg(any(test, fuzzing))]
@@ -41,7 +40,6 @@ use nix::errno::Errno;
 use nix::poll::PollFd;
 use rdmacm_kernel_abi::uverbs;
 
-#[cfg(feature = "tokio")]
 pub(crate) use alarm::Alarm;
 pub(crate) use fork::{NO_GENERATION, fork_generation, generation, is_inherited};
 pub(crate) use linux::Linux;

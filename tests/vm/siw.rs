@@ -36,12 +36,19 @@ fn assert_is_over(qp: &Qp) -> Result<()> {
 /// The tests that hold on siw: this module's, and those of `others` that speak of no datagrams, no
 /// immediate data, no atomics, no GIDs of addresses and no events of InfiniBand's handshake.
 pub fn choose(others: Vec<Test>) -> Vec<Test> {
-    let is_shared = |test: &Test| SHARED.iter().any(|shared| test.name().starts_with(shared));
-    let shared = others.into_iter().filter(is_shared);
-    shared.chain(tests()).collect()
+    others
+        .into_iter()
+        .filter(is_shared)
+        .chain(tests())
+        .collect()
 }
 
-const SHARED: [&str; 91] = [
+/// Whether a test holds on siw as well.
+pub fn is_shared(test: &Test) -> bool {
+    SHARED.iter().any(|shared| test.name().starts_with(shared))
+}
+
+const SHARED: [&str; 93] = [
     "self_test::",
     "guide::",
     "streams::basics::",
@@ -129,6 +136,8 @@ const SHARED: [&str; 91] = [
     "interop::connected::ucmatose",
     "interop::connected::rdma_server_and_client",
     "interop::streams::",
+    "two_hosts::programs::ucmatose",
+    "two_hosts::streams::",
     "loopback::random_requests_of_all_kinds",
     "loopback::what_is_not_there_is_named",
     "endurance::removal::what_nobody",

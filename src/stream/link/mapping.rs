@@ -18,7 +18,7 @@ impl Link {
         self.check_writable()?;
         let each = self.each();
         let entry = mapping.to_entry(self.peer.is_big_endian);
-        let has_room = self.may_speak
+        let has_room = self.may_speak()
             && self.under_way.has_room(each)
             && self.under_way.buffer_room() >= entry.len();
         if !has_room || !self.protocol.map() {
@@ -61,7 +61,7 @@ impl Link {
                 .min(place.length as usize)
                 .min(LONGEST);
             let room = self.under_way.buffer_room();
-            if !self.may_speak || !self.under_way.has_room(1) || room < rest.min(SCRAP) {
+            if !self.may_speak() || !self.under_way.has_room(1) || room < rest.min(SCRAP) {
                 break;
             }
             let to = RemoteAddress {

@@ -99,7 +99,7 @@ impl Link {
         self.look_for_room()?;
         let each = self.each();
         let length = range.len().min(self.protocol.room()).min(LONGEST);
-        if length == 0 || !self.may_speak || !self.under_way.has_room(each) {
+        if length == 0 || !self.may_speak() || !self.under_way.has_room(each) {
             return Ok(0);
         }
         let segment = buffer.segment(range.start..range.start + length)?;

@@ -19,7 +19,7 @@ impl Link {
         let is_inline = length <= self.queues.max_inline;
         let has_target = self.protocol.room() > 0 || self.protocol.wanted_slot().is_some();
         let has_buffer = is_inline || self.under_way.buffer_room() >= length.min(SCRAP);
-        self.may_speak && has_target && has_buffer && self.under_way.has_room(self.each())
+        self.may_speak() && has_target && has_buffer && self.under_way.has_room(self.each())
     }
 
     /// Writes as much as there is room for. `None`: nothing yet.

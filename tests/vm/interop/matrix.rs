@@ -72,14 +72,18 @@ impl Case<'_> {
     pub fn run_pairs(&self, pairs: &[(Maker, Maker)], patience: Duration) -> TestResult {
         let mut failures = String::new();
         for &(server, client) in pairs {
-            let may_interrupt = server == Maker::C || !self.rust_server_waits;
             let run = || self.run_pair(server, client, patience);
-            if let Err(error) = until_heard(may_interrupt, run) {
+            if let Err(error) = until_heard(self.may_interrupt(server), run) {
                 let _ = write!(failures, "\n{server:?} server, {client:?} client: {error}");
             }
         }
         assert!(failures.is_empty(), "{failures}");
         Ok(Outcome::Pass)
+    }
+
+    /// Whether a server of this maker may speak before its client does.
+    pub fn may_interrupt(&self, server: Maker) -> bool {
+        server == Maker::C || !self.rust_server_waits
     }
 
     fn run_pair(

@@ -1,6 +1,5 @@
 //! The network interface below the device under test.
 
-use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::process::Command;
@@ -19,15 +18,19 @@ pub struct Interface {
 impl Interface {
     /// The interface that has the address under test.
     pub fn under_test() -> io::Result<Self> {
-        let gids = environment::context().gids()?;
-        let own = gids
-            .iter()
-            .find(|entry| entry.gid.to_ip() == environment::addr());
-        let index = own.expect("the address under test has a GID").interface;
+        let address = environment::addr().to_string();
+        let shown = ip(&["-o", "addr", "show", "to", &address])?;
+        // "2: eth0    inet 10.10.0.1/24 ..."
+        let found = shown.split_once(": ").and_then(|(index, rest)| {
+            let name = rest.split_whitespace().next()?;
+            Some((index.parse().ok()?, name.to_owned()))
+        });
+        let none = || io::Error::other(format!("no interface has {address}: {shown:?}"));
+        let (index, name) = found.ok_or_else(none)?;
         Ok(Self {
             index,
-            name: name(index)?,
-            gids,
+            name,
+            gids: environment::context().gids()?,
         })
     }
 
@@ -37,19 +40,6 @@ impl Interface {
         ips.find(Ipv6Addr::is_unicast_link_local)
             .ok_or_else(|| io::Error::other(format!("{} has no link-local address", self.name)))
     }
-}
-
-fn name(index: u32) -> io::Result<String> {
-    for entry in fs::read_dir("/sys/class/net")? {
-        let entry = entry?;
-        let found = fs::read_to_string(entry.path().join("ifindex"))?;
-        if found.trim() == index.to_string() {
-            return Ok(entry.file_name().to_string_lossy().into_owned());
-        }
-    }
-    Err(io::Error::other(format!(
-        "no network interface has the index {index}"
-    )))
 }
 
 /// One more address of the interface under test, until it is dropped.
@@ -78,13 +68,16 @@ impl Drop for SecondAddress {
     }
 }
 
-fn change(what: &str, ip: IpAddr, interface: &str) -> io::Result<()> {
-    let arguments = ["addr", what, &format!("{ip}/24"), "dev", interface];
+fn change(what: &str, address: IpAddr, interface: &str) -> io::Result<()> {
+    ip(&["addr", what, &format!("{address}/24"), "dev", interface]).map(drop)
+}
+
+/// What ip(8) prints.
+fn ip(arguments: &[&str]) -> io::Result<String> {
     let output = Command::new("ip").args(arguments).output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match output.status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )),
+        true => Ok(text(&output.stdout)),
+        false => Err(io::Error::other(text(&output.stderr))),
     }
 }

@@ -8,7 +8,7 @@ use super::host::{Host, ip};
 use super::link::Link;
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
-use crate::interop::matrix::{ADDR, Case, Maker, PAIRS, Side};
+use crate::interop::matrix::{self, ADDR, Case, Maker, PAIRS, Side};
 use crate::programs::{Ended, Program};
 use crate::traffic::interface::Interface;
 
@@ -24,18 +24,32 @@ pub fn tests() -> Vec<Test> {
 
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Runs `exchange` with the maker of A's program and that of B's program, for all pairs of makers.
+/// Who made the programs of the hosts.
+#[derive(Clone, Copy)]
+pub struct Makers {
+    pub a: Maker,
+    pub b: Maker,
+}
+
+impl Makers {
+    /// Who made the program of this host.
+    pub fn own(self) -> Maker {
+        match Host::own() {
+            Host::A => self.a,
+            Host::B => self.b,
+        }
+    }
+}
+
+/// Runs `exchange` for all pairs of makers.
 pub fn with_all_makers(
     test: &str,
-    exchange: impl Fn(&mut Link, Maker) -> Result<(), Box<dyn Error>>,
+    exchange: impl Fn(&mut Link, Makers) -> Result<(), Box<dyn Error>>,
 ) -> TestResult {
     let mut link = Link::open(test)?;
     for (a, b) in PAIRS {
-        let own = match Host::own() {
-            Host::A => a,
-            Host::B => b,
-        };
-        exchange(&mut link, own).map_err(|error| format!("{a:?} on A, {b:?} on B: {error}"))?;
+        exchange(&mut link, Makers { a, b })
+            .map_err(|error| format!("{a:?} on A, {b:?} on B: {error}"))?;
         link.meet("the end of a pair")?;
     }
     Ok(Outcome::Pass)
@@ -44,23 +58,44 @@ pub fn with_all_makers(
 /// A server on A, which B's client waits for, and then a client on B.
 pub fn run_case(
     link: &mut Link,
-    maker: Maker,
+    makers: Makers,
     case: &Case<'_>,
     patience: Duration,
 ) -> Result<(), Box<dyn Error>> {
     match Host::own() {
-        Host::A => {
-            let server = case.server.start(maker, environment::addr())?;
-            let mut server = server.until_listening(case.port)?;
-            link.meet("listening")?;
-            case.server.check(&server.wait(patience)?)
-        }
+        Host::A => serve(link, makers.a, case, patience),
         Host::B => {
-            link.meet("listening")?;
-            let mut client = case.client.start(maker, environment::peer_addr())?;
-            case.client.check(&client.wait(patience)?)
+            let outcome = matrix::until_heard(case.may_interrupt(makers.a), || {
+                link.tell(SERVER_WANTED)?;
+                link.meet("listening")?;
+                let mut client = case.client.start(makers.b, environment::peer_addr())?;
+                case.client.check(&client.wait(patience)?)
+            });
+            link.tell("the client is done")?;
+            outcome
         }
     }
+}
+
+/// What B says before each client: one that was not heard has used its server up.
+const SERVER_WANTED: &str = "a server, please";
+
+fn serve(
+    link: &mut Link,
+    maker: Maker,
+    case: &Case<'_>,
+    patience: Duration,
+) -> Result<(), Box<dyn Error>> {
+    let mut server = None;
+    while link.hear_within(2 * patience)? == SERVER_WANTED {
+        // The one before gives its port back.
+        drop(server.take());
+        let started = case.server.start(maker, environment::addr())?;
+        server = Some(started.until_listening(case.port)?);
+        link.meet("listening")?;
+    }
+    let mut server = server.ok_or("no client came")?;
+    case.server.check(&server.wait(patience)?)
 }
 
 /// What programs with "data transfers" say when they are done.
@@ -80,8 +115,8 @@ fn transfers_between_hosts(program: &str, port: u16, count: &str) -> TestResult 
         server_goes_on: false,
         rust_server_waits: false,
     };
-    with_all_makers(program, |link, maker| {
-        run_case(link, maker, &case, PATIENCE)
+    with_all_makers(program, |link, makers| {
+        run_case(link, makers, &case, PATIENCE)
     })
 }
 
@@ -113,7 +148,8 @@ fn mckey_delivers_what_a_send_only_member_sends() -> TestResult {
 /// The receiver ends when ten messages have come.
 fn multicast(test: &str, group: &str, sender: &[&str]) -> TestResult {
     let _route = GroupRoute::add()?;
-    with_all_makers(test, |link, maker| {
+    with_all_makers(test, |link, makers| {
+        let maker = makers.own();
         let own = environment::addr().to_string();
         let args = ["-b", &own, "-m", group];
         match Host::own() {

@@ -1,11 +1,17 @@
 //! Streams between hosts, also where packets get lost. Host A has the server.
 
+mod reused;
+
 use std::error::Error;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ::tokio::io::AsyncReadExt;
+use ::tokio::runtime::Builder;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::{RdmaStream, StreamSettings};
 
 use super::ends::reach;
@@ -15,8 +21,9 @@ use super::programs::{run_case, with_all_makers};
 use crate::copied::{self, Folder};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
-use crate::interop::matrix::{ADDR, Case, Side};
+use crate::interop::matrix::{self, ADDR, Case, Maker, Side};
 use crate::programs::Program;
+use crate::siw;
 use crate::streams::basics::{listen, pattern, read_pattern, write_pattern};
 
 /// The tests of this module.
@@ -30,25 +37,29 @@ pub fn tests() -> Vec<Test> {
         riostream_over_loss: 600 s,
         rcopy_over_loss: 3600 s,
         streams_over_loss: 1200 s,
+        a_server_that_speaks_first_is_heard: 300 s,
     ]
+    .into_iter()
+    .chain(reused::tests())
+    .collect()
 }
 
 /// The way between the hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wire {
+pub enum Wire {
     Good,
-    /// Two of a hundred packets get lost, of each host's.
-    Lossy,
+    /// So many of a hundred packets get lost, of each host's.
+    Losing(u8),
 }
 
 impl Wire {
     /// Makes this host's part of it so, until the result is dropped. Whoever asks for the peer's link
     /// address does so before.
-    fn prepare(self) -> Result<Option<Loss>, Box<dyn Error>> {
+    pub fn prepare(self) -> Result<Option<Loss>, Box<dyn Error>> {
         reach((environment::peer_addr(), 9).into());
         Ok(match self {
             Self::Good => None,
-            Self::Lossy => Some(Loss::begin(2)?),
+            Self::Losing(percent) => Some(Loss::begin(percent)?),
         })
     }
 
@@ -57,7 +68,7 @@ impl Wire {
     fn patience(self) -> Duration {
         match self {
             Self::Good => Duration::from_secs(60),
-            Self::Lossy => Duration::from_secs(150),
+            Self::Losing(_) => Duration::from_secs(150),
         }
     }
 }
@@ -67,7 +78,7 @@ fn rstream_between_hosts() -> TestResult {
 }
 
 fn rstream_over_loss() -> TestResult {
-    run_measured("rstream", 7262, Wire::Lossy, &MANNERS)
+    run_measured("rstream", 7262, Wire::Losing(2), &MANNERS)
 }
 
 fn riostream_between_hosts() -> TestResult {
@@ -75,7 +86,7 @@ fn riostream_between_hosts() -> TestResult {
 }
 
 fn riostream_over_loss() -> TestResult {
-    run_measured("riostream", 7264, Wire::Lossy, &MANNERS[..2])
+    run_measured("riostream", 7264, Wire::Losing(2), &MANNERS[..2])
 }
 
 /// Calls that wait, calls that do not, and an event loop as the server of calls that wait: how the server
@@ -111,7 +122,7 @@ const MANNERS: [Manner; 3] = [
 /// Runs rstream or riostream between the hosts. Data that come are checked by the programs.
 fn run_measured(program: &str, port: u16, wire: Wire, manners: &[Manner]) -> TestResult {
     let text = port.to_string();
-    with_all_makers(program, |link, maker| {
+    with_all_makers(program, |link, makers| {
         let _loss = wire.prepare()?;
         for manner in manners {
             let [size, transfers, iterations] = manner.counts;
@@ -134,9 +145,10 @@ fn run_measured(program: &str, port: u16, wire: Wire, manners: &[Manner]) -> Tes
                 rust_server_waits: true,
             };
             let start = Instant::now();
-            run_case(link, maker, &case, wire.patience())?;
+            run_case(link, makers, &case, wire.patience())?;
             println!(
-                "{program} in {maker:?}, {size} bytes: {:?}",
+                "{program} in {:?}, {size} bytes: {:?}",
+                makers.own(),
                 start.elapsed()
             );
             link.meet("the end of a manner")?;
@@ -158,17 +170,17 @@ fn rcopy_over_loss() -> TestResult {
         true => 100 << 20,
         false => 1 << 20,
     };
-    copy(7266, Wire::Lossy, &[longest, 12_345])
+    copy(7266, Wire::Losing(2), &[longest, 12_345])
 }
 
 /// B copies files of these sizes to A, one after the other, over one server.
 fn copy(port: u16, wire: Wire, sizes: &[usize]) -> TestResult {
     const PATIENCE: Duration = Duration::from_secs(800);
-    with_all_makers("rcopy", |link, maker| {
+    with_all_makers("rcopy", |link, makers| {
         let folder = Folder::new("rcopy")?;
         let (from, to) = (folder.file("from"), folder.file("to"));
         let mut server = match Host::own() {
-            Host::A => Some(Program::serve(&maker.path("rcopy"), port, &[])?),
+            Host::A => Some(Program::serve(&makers.a.path("rcopy"), port, &[])?),
             Host::B => None,
         };
         let _loss = wire.prepare()?;
@@ -177,7 +189,9 @@ fn copy(port: u16, wire: Wire, sizes: &[usize]) -> TestResult {
             let bytes = pattern(round, *size);
             if Host::own() == Host::B {
                 let address = (environment::peer_addr(), port);
-                copied::send(maker, address, (&from, &to), &bytes, PATIENCE)?;
+                matrix::until_heard(makers.a == Maker::C, || {
+                    copied::send(makers.b, address, (&from, &to), &bytes, PATIENCE)
+                })?;
                 link.tell("copied")?;
                 link.hear()?;
             } else {
@@ -206,14 +220,82 @@ fn streams_over_loss() -> TestResult {
         true => 10 << 20,
         false => 1 << 20,
     };
-    exchange(Wire::Lossy, length, 100)
+    exchange(Wire::Losing(2), length, 100)
+}
+
+/// Over iWARP it may speak as soon as it has heard of the client, which siw at times leaves unread.
+fn a_server_that_speaks_first_is_heard() -> TestResult {
+    let mut link = Link::open("speaks first")?;
+    let _loss = Wire::Good.prepare()?;
+    let ways: [fn(RdmaStream) -> io::Result<u8>; 3] = [hear, hear_in_event_loop, hear_in_task];
+    let rounds = match siw::is_under_test() {
+        true => 120,
+        false => 12,
+    };
+    for round in 0..rounds {
+        let mut stream = connect(&mut link, StreamSettings::new())?;
+        match Host::own() {
+            Host::A => {
+                stream.write_all(&[round])?;
+                link.meet("heard")?;
+            }
+            Host::B => {
+                let start = Instant::now();
+                let heard = ways[usize::from(round) % 3](stream);
+                let took = start.elapsed();
+                assert_eq!(heard.map_err(|error| format!("{round}: {error}"))?, round);
+                if took > Duration::from_secs(1) {
+                    println!("connection {round}: {took:?}");
+                }
+                link.meet("heard")?;
+            }
+        }
+    }
+    Ok(Outcome::Pass)
+}
+
+/// How long the first byte may take.
+const SILENCE: Duration = Duration::from_secs(5);
+
+fn hear(mut stream: RdmaStream) -> io::Result<u8> {
+    stream.set_read_timeout(Some(SILENCE))?;
+    let mut byte = [0];
+    stream.read_exact(&mut byte)?;
+    Ok(byte[0])
+}
+
+fn hear_in_event_loop(mut stream: RdmaStream) -> io::Result<u8> {
+    stream.set_nonblocking(true)?;
+    let end = Instant::now() + SILENCE;
+    let mut byte = [0];
+    loop {
+        match stream.read(&mut byte) {
+            Ok(1) => return Ok(byte[0]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            outcome => return Err(io::Error::other(format!("{outcome:?}"))),
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        let left = PollTimeout::try_from(left).map_err(io::Error::other)?;
+        let mut fds = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut fds, left)? == 0 {
+            return Err(ErrorKind::TimedOut.into());
+        }
+    }
+}
+
+fn hear_in_task(stream: RdmaStream) -> io::Result<u8> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut stream = rdmacm::tokio::RdmaStream::from_std(stream);
+        ::tokio::time::timeout(SILENCE, stream.read_u8()).await?
+    })
 }
 
 /// Much in both directions at once, messages and their answers, and the end of both directions.
 fn exchange(wire: Wire, length: usize, answers: usize) -> TestResult {
     let mut link = Link::open("streams")?;
     let loss = wire.prepare()?;
-    let stream = connect(&mut link)?;
+    let stream = connect(&mut link, StreamSettings::new())?;
     let start = Instant::now();
     thread::scope(|scope| {
         let writer = scope.spawn(|| write_pattern(&stream, length, 100_000));
@@ -236,8 +318,8 @@ fn exchange(wire: Wire, length: usize, answers: usize) -> TestResult {
 }
 
 /// A stream between the hosts, which B connects.
-fn connect(link: &mut Link) -> Result<RdmaStream, Box<dyn Error>> {
-    let settings = StreamSettings::new().connect_timeout(Duration::from_secs(60));
+pub fn connect(link: &mut Link, settings: StreamSettings) -> Result<RdmaStream, Box<dyn Error>> {
+    let settings = settings.connect_timeout(Duration::from_secs(60));
     match Host::own() {
         Host::A => {
             let (listener, address) = listen(&settings)?;
