@@ -117,10 +117,9 @@ start_vm() {
     vm_pids+=($!)
 }
 
-# Where a VM's kernel messages go; only the newest twenty are kept.
+# Where a VM's kernel messages go. Those of a day are kept: a VM may run for hours, and say nothing for long.
 console_log() {
-    # shellcheck disable=SC2012  # our own file names
-    ls -t "$vm_dir"/console-*.log 2>/dev/null | tail -n +20 | xargs -r rm -f
+    find "$vm_dir" -maxdepth 1 -name 'console-*.log' -mtime +0 -delete
     echo "$vm_dir/console-${run_dir##*.}-$1.log"
 }
 
@@ -151,7 +150,10 @@ lost_at_boot() {
 judge() {
     local name=$1 qemu=$2 status='' console=$vm_dir/console-${run_dir##*.}-$1.log
     [[ ! -r $run_dir/status-$name ]] || status=$(tr -cd 0-9 <"$run_dir/status-$name")
-    if grep -Eq "$kernel_trouble" "$console"; then
+    if [[ ! -r $console ]]; then
+        say "the console log of VM $name is gone, $console: nobody knows what its kernel said"
+        echo "$EXIT_BROKEN"
+    elif grep -Eq "$kernel_trouble" "$console"; then
         say "the kernel of VM $name is in trouble ($console):"
         grep -E -m 1 -A 60 "$kernel_trouble" "$console" | tr -d '\r' >&2
         ! grep -q "$emulation_race" "$console" || say "(this Oops is a known race in QEMU's emulation: run it again)"

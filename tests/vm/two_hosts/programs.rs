@@ -77,8 +77,8 @@ pub fn run_case(
     }
 }
 
-/// What B says before each client: one that was not heard has used its server up.
-const SERVER_WANTED: &str = "a server, please";
+/// What B says before a client: one that was not heard has used its server up.
+pub const SERVER_WANTED: &str = "a server, please";
 
 fn serve(
     link: &mut Link,

@@ -17,7 +17,7 @@ use rdmacm::{RdmaStream, StreamSettings};
 use super::ends::reach;
 use super::host::{Host, Loss};
 use super::link::Link;
-use super::programs::{run_case, with_all_makers};
+use super::programs::{SERVER_WANTED, run_case, with_all_makers};
 use crate::copied::{self, Folder};
 use crate::environment;
 use crate::harness::{Outcome, Test, TestResult, tests};
@@ -189,13 +189,23 @@ fn copy(port: u16, wire: Wire, sizes: &[usize]) -> TestResult {
             let bytes = pattern(round, *size);
             if Host::own() == Host::B {
                 let address = (environment::peer_addr(), port);
+                let mut is_again = false;
                 matrix::until_heard(makers.a == Maker::C, || {
+                    if std::mem::replace(&mut is_again, true) {
+                        link.tell(SERVER_WANTED)?;
+                        link.meet("listening")?;
+                    }
                     copied::send(makers.b, address, (&from, &to), &bytes, PATIENCE)
                 })?;
                 link.tell("copied")?;
                 link.hear()?;
             } else {
-                link.hear_within(PATIENCE)?;
+                // A C server that interrupted its client waits for it for ever.
+                while link.hear_within(PATIENCE)? == SERVER_WANTED {
+                    drop(server.take());
+                    server = Some(Program::serve(&makers.a.path("rcopy"), port, &[])?);
+                    link.meet("listening")?;
+                }
                 copied::compare(&bytes, &to)?;
                 link.tell("compared")?;
             }
