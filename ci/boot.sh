@@ -119,7 +119,7 @@ start_vm() {
 
 # Where a VM's kernel messages go. Those of a day are kept: a VM may run for hours, and say nothing for long.
 console_log() {
-    find "$vm_dir" -maxdepth 1 -name 'console-*.log' -mtime +0 -delete
+    find "$vm_dir" -maxdepth 1 -name 'console-*.log' -mtime +0 -delete 2>/dev/null || true
     echo "$vm_dir/console-${run_dir##*.}-$1.log"
 }
 

@@ -37,7 +37,8 @@
 //! * Events need no acknowledging, and no call waits for one that somebody holds.
 //! * Requests are checked before the kernel is asked, and so is what the device does not have. An
 //!   [`Error`] names the operation, the kernel's errno and what it means.
-//! * Everything is `Send` and `Sync`. Posting and polling take `&mut` and no lock.
+//! * Everything is `Send` and `Sync`. Posting and polling take `&mut` and no lock (on mlx5 one that is
+//!   held for a moment where a queue pair is made or reset, for messages within their completion).
 //! * After a fork the child has no use of the parent's objects: it opens its own (in a program with
 //!   several threads only after an exec).
 

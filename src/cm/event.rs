@@ -201,6 +201,11 @@ impl ConnectRequest {
 /// Status of the answer to a request for datagrams.
 const NOBODY_LISTENS: u32 = 1;
 
+/// What siw's refusal to complete a connection comes of: it takes what comes right behind the peer's
+/// answer for a part of that, and too much.
+const INTERRUPTED: &str = "; over iWARP, because the peer sent something before it had heard anything \
+                           (the side that connects speaks first)";
+
 impl Event {
     pub(super) fn new(kind: ucma::EventType, event: IdEvent) -> Self {
         use ucma::EventType as E;
@@ -347,14 +352,15 @@ impl Event {
             (Self::MulticastError { group, .. }, Status::Errno(_)) => {
                 described.because(format!("the group {group} could not be joined"))
             }
-            // To siw, what comes right behind an answer is part of it, and too much.
-            (Self::ConnectError(_), Status::Errno(libc::EINVAL)) => described.because(
-                "the connection could not be completed; over iWARP that is how a connection ends \
-                 whose peer sends before it has heard anything (the side that connects speaks first)",
-            ),
-            (Self::ConnectError(_), Status::Errno(_)) => {
+            (Self::ConnectError(_), Status::Errno(errno)) => {
                 let reason = described.explanation().to_owned();
-                described.because(format!("the connection could not be completed: {reason}"))
+                let hint = match errno {
+                    libc::EINVAL => INTERRUPTED,
+                    _ => "",
+                };
+                described.because(format!(
+                    "the connection could not be completed: {reason}{hint}"
+                ))
             }
             _ => described,
         }

@@ -22,7 +22,7 @@ pub(super) fn list(registry: &'static Registry) -> Result<Vec<Device>> {
     let known: Vec<&str> = devices.iter().map(|device| &*device.node).collect();
     match (sysfs::list(registry, &known), refusal) {
         // The folder may be that of another namespace, whose devices this process may not open.
-        (Ok(others), None) if !others.is_empty() && are_of_one_namespace(registry) => {}
+        (Ok(others), None) if !others.is_empty() && are_of_one_namespace(registry)? => {}
         (Ok(others), _) => devices.extend(others),
         (Err(error), Some(refusal)) if is_unavailable(&refusal) => match error.kind() {
             // No module is loaded that could have a device.
@@ -111,14 +111,18 @@ fn list_by_netlink(registry: &'static Registry) -> io::Result<Vec<Device>> {
 }
 
 /// Whether each network namespace has its own devices: then netlink tells of all that are to be seen here.
-fn are_of_one_namespace(registry: &'static Registry) -> bool {
+fn are_of_one_namespace(registry: &'static Registry) -> Result<bool> {
     let mut are_shared = None;
     let question = request(NldevCommand::SYS_GET, NlmFlags::empty(), &[]);
     let asked = registry.kernel().netlink(&question, 1, &mut |_, payload| {
         let found = attributes(payload).find(|(kind, _)| *kind == NldevAttr::SYS_NETNS_MODE);
         are_shared = found.and_then(|(_, value)| value.first().map(|shared| *shared != 0));
     });
-    asked.is_ok() && are_shared == Some(false)
+    match asked {
+        Err(error) if is_shortage(&error) => Err(Error::from_os(OPERATION, &error)),
+        // A kernel that does not know has no such devices.
+        _ => Ok(are_shared == Some(false)),
+    }
 }
 
 /// What netlink says of a device and its character device.

@@ -117,6 +117,15 @@ fn a_passing_shortage_is_an_error_and_not_a_shorter_list() {
         let error = discovery::list(twin.registry()).unwrap_err();
         assert_eq!(error.errno(), Some(libc::EMFILE), "{error}");
     }
+    // The question about namespaces, after that which devices there are.
+    let mut elsewhere = TwinDevice::rxe(0, IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
+    elsewhere.is_elsewhere = true;
+    let twin = Twin::with_devices(vec![elsewhere]);
+    twin.fail(1, libc::EMFILE, |call| *call == Call::Netlink);
+    assert_eq!(
+        discovery::list(twin.registry()).unwrap_err().errno(),
+        Some(libc::EMFILE)
+    );
 }
 
 #[test]

@@ -367,6 +367,8 @@ impl Drop for Core {
         };
         link.shut_down(true, true);
         loop {
+            // What fails is no concern of anybody's any more.
+            let _ = guard.content.drive(self.turn.readiness());
             let Phase::Open(link) = &mut guard.content.phase else {
                 return;
             };

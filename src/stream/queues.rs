@@ -23,11 +23,11 @@ pub(super) mod watched {
     pub(in crate::stream) const WAKE: u8 = 2;
     /// Packets over UDP.
     pub(in crate::stream) const UDP: u8 = 3;
-    /// The peer could have said something.
-    pub(in crate::stream) const FIRST_WORD: u8 = 5;
     /// The time of a task that waits is over.
     #[cfg(feature = "tokio")]
     pub(in crate::stream) const ALARM: u8 = 4;
+    /// The peer could have said something.
+    pub(in crate::stream) const FIRST_WORD: u8 = 5;
 }
 
 /// The numbers of receives begin here.

@@ -132,8 +132,8 @@ impl Shared {
         let outcome = match &mut self.phase {
             Phase::Open(link) => {
                 let has_news = link.progress();
-                self.first_word.look(link, readiness);
-                return Ok(has_news);
+                let is_kept = look_for_first_word(&mut self.first_word, link, readiness);
+                return Ok(has_news || !is_kept);
             }
             Phase::Failed(_) => return Ok(false),
             Phase::Connecting(connecting) => connecting.advance(readiness),
@@ -142,7 +142,7 @@ impl Shared {
             Ok(None) => Ok(false),
             Ok(Some(mut link)) => {
                 self.local = link.queues.id.local_addr();
-                self.first_word.look(&mut link, readiness);
+                look_for_first_word(&mut self.first_word, &mut link, readiness);
                 self.phase = Phase::Open(Box::new(link));
                 Ok(true)
             }
@@ -263,4 +263,13 @@ impl Shared {
             _ => false,
         }
     }
+}
+
+/// False when that found the connection lost.
+fn look_for_first_word(first_word: &mut FirstWord, link: &mut Link, readiness: &Readiness) -> bool {
+    first_word.look(link.awaits_first_word(), readiness, || {
+        // With nothing in it for the peer.
+        link.keep_alive();
+        link.awaits_first_word()
+    })
 }

@@ -77,6 +77,12 @@ impl Current {
         }
     }
 
+    /// Becomes the queue pair of a key.
+    #[cold]
+    fn look_up(&mut self, members: &Members, directory: &Directory, key: u32) {
+        *self = Self::new(directory, members.find(key));
+    }
+
     /// The opcode of the completion of a send or write of this queue pair.
     #[inline(always)]
     fn opcode(&self, word: Word) -> Option<WcOpcode> {
@@ -203,7 +209,7 @@ impl CompletionQueue {
 
     /// Takes the next completion, whose entry is the program's and of a request that succeeded, as a
     /// look at it said, if it is one of a send or write of the queue pair of the last completion. These are
-    /// most of what there is, and their entries say little: `take` and `translate` are for the others.
+    /// most of what there is, and their entries say little: `take` and [`translate`] are for the others.
     #[inline(always)]
     fn take_send(&mut self, look: Look, wc: &mut Wc) -> bool {
         // SAFETY: the ring is there, and the entry the program's.
@@ -295,9 +301,12 @@ impl CompletionQueue {
                 continue;
             }
             let Some(entry) = entry else { return false };
-            let told = match cqe::has_answer(entry) {
-                false => self.translate(entry, wc),
-                true => self.translate_with_answer(entry, wc),
+            let told = match cqe::carries_data(entry) {
+                false => {
+                    let lists = (&self.members, &*self.directory);
+                    translate(entry, lists, &mut self.current, &mut self.regions, wc)
+                }
+                true => self.translate_with_data(entry, wc),
             };
             match told {
                 Told::All => {
@@ -311,56 +320,14 @@ impl CompletionQueue {
         }
     }
 
-    /// Puts an entry into the form that all providers share.
-    #[inline(always)]
-    fn translate(&mut self, entry: Entry, wc: &mut Wc) -> Told {
-        let Some(side) = cqe::side(entry.kind()) else {
-            // Nothing is said of a queue that was resized, which its owner knows.
-            return match cqe::is_unknown(entry, wc) {
-                true => Told::All,
-                false => Told::Nothing,
-            };
-        };
-        let key = self.directory.key_of(entry);
-        let is_current = matches!(&self.current.pair, Some(pair) if pair.key == key);
-        if !is_current {
-            self.look_up(key);
-        }
-        let Some(pair) = &self.current.pair else {
-            cqe::of_nobody(entry, wc);
-            return Told::All;
-        };
-        let (members, directory) = (&self.members, &self.directory);
-        let telling = Telling {
-            pair,
-            regions: &mut self.regions,
-            is_current: || members.is_current(directory),
-        };
-        let is_told = match side {
-            Side::Requester => cqe::requester(entry, telling, wc),
-            Side::Responder => cqe::responder(entry, telling, wc),
-            Side::FailedRequester | Side::FailedResponder => cqe::failure(entry, telling, side, wc),
-        };
-        match is_told {
-            true => Told::All,
-            false => Told::OfAnotherLife,
-        }
-    }
-
-    /// As `translate`. What came within the entry is copied to where the request says; no queue pair is
-    /// reset meanwhile, or it might be copied to where a request says that was posted since. Nobody else
-    /// has the lock but who makes, resets or destroys a queue pair.
-    #[cold]
+    /// As [`translate`], of an entry that carries data, which are copied to where the request says. No
+    /// queue pair is reset meanwhile, or they might be copied to where a request says that was posted
+    /// since. Nobody else has the lock but who makes, resets or destroys a queue pair.
     #[inline(never)]
-    fn translate_with_answer(&mut self, entry: Entry, wc: &mut Wc) -> Told {
-        let directory = Arc::clone(&self.directory);
-        let _held = directory.hold();
-        self.translate(entry, wc)
-    }
-
-    #[cold]
-    fn look_up(&mut self, key: u32) {
-        self.current = Current::new(&self.directory, self.members.find(key));
+    fn translate_with_data(&mut self, entry: Entry, wc: &mut Wc) -> Told {
+        let _held = self.directory.hold();
+        let lists = (&self.members, &*self.directory);
+        translate(entry, lists, &mut self.current, &mut self.regions, wc)
     }
 
     /// Takes the list of queue pairs as it is now, and takes out what those left that went.
@@ -431,6 +398,47 @@ impl CompletionQueue {
     #[cfg(any(test, fuzzing))]
     pub(super) fn ring(&self) -> &Arc<CqRing> {
         &self.ring
+    }
+}
+
+/// Puts an entry into the form that all providers share.
+#[inline(always)]
+fn translate(
+    entry: Entry,
+    (members, directory): (&Members, &Directory),
+    current: &mut Current,
+    regions: &mut KnownRegions,
+    wc: &mut Wc,
+) -> Told {
+    let Some(side) = cqe::side(entry.kind()) else {
+        // Nothing is said of a queue that was resized, which its owner knows.
+        return match cqe::is_unknown(entry, wc) {
+            true => Told::All,
+            false => Told::Nothing,
+        };
+    };
+    let key = directory.key_of(entry);
+    let is_current = matches!(&current.pair, Some(pair) if pair.key == key);
+    if !is_current {
+        current.look_up(members, directory, key);
+    }
+    let Some(pair) = &current.pair else {
+        cqe::of_nobody(entry, wc);
+        return Told::All;
+    };
+    let telling = Telling {
+        pair,
+        regions,
+        is_current: || members.is_current(directory),
+    };
+    let is_told = match side {
+        Side::Requester => cqe::requester(entry, telling, wc),
+        Side::Responder => cqe::responder(entry, telling, wc),
+        Side::FailedRequester | Side::FailedResponder => cqe::failure(entry, telling, side, wc),
+    };
+    match is_told {
+        true => Told::All,
+        false => Told::OfAnotherLife,
     }
 }
 

@@ -65,9 +65,9 @@ pub(super) fn of_nobody(entry: Entry, wc: &mut Wc) {
     };
 }
 
-/// Whether what came is within the entry, and is still to be copied to where it belongs.
+/// Whether what came, a message or an answer, is within the entry and is to be copied to where it belongs.
 #[inline(always)]
-pub(super) fn has_answer(entry: Entry) -> bool {
+pub(super) fn carries_data(entry: Entry) -> bool {
     entry.op_own & (INLINE_SCATTER_32 | INLINE_SCATTER_64) != 0
 }
 
@@ -108,7 +108,7 @@ pub(super) fn requester(
         Opcode::RDMA_WRITE => wc.opcode = WcOpcode::RDMA_WRITE.0,
         other => answered(other, noted.opcode, entry, wc),
     }
-    if has_answer(entry) {
+    if carries_data(entry) {
         wc.status = scatter::to_request(entry, counter, sends, wc.byte_len, telling.regions).0;
     }
     sends.progress.finish(noted.number);
@@ -203,7 +203,7 @@ pub(super) fn responder(
         wc.slid = u16::from_be(slid);
         wc.dlid_path_bits = entry.read(|at| &raw const (*at).ml_path) & 0x7f;
     }
-    if has_answer(entry) {
+    if carries_data(entry) {
         wc.status =
             scatter::to_receive(entry, counter, &pair.incoming, byte_len, telling.regions).0;
         if wc.status != WcStatus::SUCCESS.0 {

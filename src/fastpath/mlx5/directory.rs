@@ -2,7 +2,7 @@
 //!
 //! Queue pairs come and go while another thread polls. The poller has a list of its own, and looks
 //! only whether a counter has moved; when it has, it takes the new list, under a lock. So polling
-//! takes no lock while no queue pair is made or destroyed.
+//! takes no lock while no queue pair is made or destroyed, but for completions that carry data.
 //!
 //! What a queue pair that is reset or destroyed leaves in the queue must not be reported: its number
 //! may be another's by then. It is taken out at the poller's next look. What is to be taken out lies

@@ -127,7 +127,10 @@ impl Drop for Exclusive {
     fn drop(&mut self) {
         let start = Instant::now();
         while let Err(error) = run("rdma", "system set netns shared") {
-            assert!(start.elapsed() < PATIENCE, "{error}");
+            if start.elapsed() > PATIENCE {
+                println!("namespaces keep their devices: {error}");
+                return;
+            }
             thread::sleep(Duration::from_millis(50));
         }
     }

@@ -34,6 +34,9 @@ impl Drop for Running {
 pub fn print_longest() {
     let measured = MEASURED.lock();
     let mut measured = measured.unwrap_or_else(PoisonError::into_inner);
+    if measured.is_empty() {
+        return;
+    }
     measured.sort_by(|one, other| other.cmp(one));
     let sum = |tests: &[(Duration, String)]| -> f64 {
         tests.iter().map(|(time, _)| time.as_secs_f64()).sum()

@@ -130,10 +130,16 @@ pub fn until_heard(
     }
 }
 
-/// Whether this is what a client says that was interrupted: one that prints events, or a stream.
+/// What clients say that were interrupted: those that print events, C streams, and ours.
+const INTERRUPTED: [&str; 4] = [
+    "RDMA_CM_EVENT_CONNECT_ERROR, error: -22",
+    "rconnect: Invalid argument",
+    "rconnect failed\n: Invalid argument",
+    "connect: Invalid argument (errno 22): the connection could not be completed",
+];
+
 fn is_interrupted(said: &str) -> bool {
-    said.contains("RDMA_CM_EVENT_CONNECT_ERROR, error: -22")
-        || (said.contains("connect") && said.contains("Invalid argument"))
+    INTERRUPTED.iter().any(|words| said.contains(words))
 }
 
 impl Side<'_> {

@@ -1,8 +1,8 @@
 //! What comes within its completion goes to the request that it is of, whatever another thread does.
 
 use std::mem::offset_of;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
@@ -115,8 +115,13 @@ fn nothing_is_copied_while_a_queue_pair_is_reset() {
     // The poller knows the queue pair.
     arrived.cq.catch_up();
     let held = arrived.directory.hold();
+    let begins = Barrier::new(2);
     let taken = thread::scope(|scope| {
-        let poller = scope.spawn(|| arrived.cq.poll(&mut [Completion::default()]).len());
+        let poller = scope.spawn(|| {
+            begins.wait();
+            arrived.cq.poll(&mut [Completion::default()]).len()
+        });
+        begins.wait();
         thread::sleep(Duration::from_millis(100));
         assert!(!poller.is_finished());
         assert!(!has_arrived(&arrived.inbox));

@@ -131,7 +131,7 @@ fn fill(mut stream: &RdmaStream, length: usize) -> Result<(), Box<dyn Error>> {
         let bytes = pattern(round, ROOM as usize);
         let mut written = 0;
         while written < bytes.len() {
-            // As much as not each one asks for a completion of.
+            // So little that not each piece asks for a completion of its own accord.
             let piece = &bytes[written..bytes.len().min(written + PIECE / 4)];
             written += stream.write_mapped(piece, written as u64)?;
         }
