@@ -98,12 +98,12 @@ pub fn run(mut args: Arguments, tests: Vec<Test>, can_run: bool) -> ExitCode {
         .map(|test| trial(test).with_ignored_flag(!can_run));
     let conclusion = libtest_mimic::run(&args, trials.collect());
     if !args.list {
+        duration::print_longest();
         let (passed, failed) = (conclusion.num_passed, conclusion.num_failed);
         println!(
             "{passed} passed, {failed} failed, {} skipped",
             conclusion.num_ignored
         );
-        duration::print_longest();
     }
     conclusion.exit_code()
 }

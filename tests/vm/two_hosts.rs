@@ -5,6 +5,7 @@
 
 mod addresses;
 mod ends;
+mod excuses;
 mod host;
 mod link;
 mod neighbours;

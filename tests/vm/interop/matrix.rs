@@ -113,21 +113,27 @@ impl Case<'_> {
 /// themselves as well. So with a server that may interrupt they may try again there.
 pub fn until_heard(
     may_interrupt: bool,
+    run: impl FnMut() -> Result<(), Box<dyn Error>>,
+) -> Result<(), Box<dyn Error>> {
+    let may_interrupt = may_interrupt && siw::is_under_test();
+    retry(|said| may_interrupt && is_interrupted(said), run)
+}
+
+/// How often programs may run that are excused.
+pub const ATTEMPTS: usize = 6;
+
+/// Runs something again while it fails with what is excused.
+pub fn retry(
+    is_excused: impl Fn(&str) -> bool,
     mut run: impl FnMut() -> Result<(), Box<dyn Error>>,
 ) -> Result<(), Box<dyn Error>> {
-    let mut attempts = match may_interrupt && siw::is_under_test() {
-        true => 6,
-        false => 1,
-    };
-    loop {
-        attempts -= 1;
+    for _ in 1..ATTEMPTS {
         match run() {
-            Err(error) if attempts > 0 && is_interrupted(&error.to_string()) => {
-                println!("interrupted, once more: {error}");
-            }
+            Err(error) if is_excused(&error.to_string()) => println!("once more: {error}"),
             outcome => return outcome,
         }
     }
+    run()
 }
 
 /// What clients say that were interrupted: those that print events, C streams, and ours.
@@ -138,7 +144,8 @@ const INTERRUPTED: [&str; 4] = [
     "connect: Invalid argument (errno 22): the connection could not be completed",
 ];
 
-fn is_interrupted(said: &str) -> bool {
+/// Whether this is what a client says that was interrupted: see [`until_heard`].
+pub fn is_interrupted(said: &str) -> bool {
     INTERRUPTED.iter().any(|words| said.contains(words))
 }
 
