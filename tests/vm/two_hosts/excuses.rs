@@ -27,7 +27,7 @@ impl Excuses {
     /// A C stream that closes waits until its last message is acknowledged, and looks at nothing else.
     /// Where the acknowledgement is lost and the peer, which has had the message, is gone, rxe sends it
     /// again without end: that is what its retry count of 7 means to it. One that has its last bytes
-    /// still to read when the peer goes takes that for a loss. The C programs do both among themselves.
+    /// still to read when the peer goes takes that for a loss.
     pub fn hold(self, said: &str) -> bool {
         self.may_interrupt && matrix::is_interrupted(said)
             || self.may_miss_its_end && MISSED.iter().any(|words| said.contains(words))
