@@ -47,8 +47,6 @@ pub(super) enum Phase {
 pub(super) struct Blocked {
     pub(super) read: bool,
     pub(super) write: bool,
-    /// How many requests that send registered memory were done then.
-    pub(super) sent: Option<u64>,
 }
 
 impl Shared {
@@ -58,14 +56,9 @@ impl Shared {
             Side::Read => self.blocked.read = is_blocked,
             Side::Write => self.blocked.write = is_blocked,
             Side::Sent => {
-                let was_blocked = self.blocked.sent.is_some();
-                self.blocked.sent = match &self.phase {
-                    // Other memory may be waited for, too.
-                    Phase::Open(link) if is_blocked || was_blocked && link.is_sending() => {
-                        Some(link.sent_count())
-                    }
-                    _ => None,
-                };
+                if let Phase::Open(link) = &mut self.phase {
+                    link.note_asked(is_blocked);
+                }
             }
         }
     }
@@ -255,10 +248,7 @@ impl Shared {
     pub(super) fn has_chance(&self) -> bool {
         match &self.phase {
             Phase::Open(link) => {
-                let was_sent = |before| link.sent_count() != before || link.lost().is_some();
-                link.can_read()
-                    || self.blocked.write && link.can_write()
-                    || self.blocked.sent.is_some_and(was_sent)
+                link.can_read() || self.blocked.write && link.can_write() || link.has_sent()
             }
             _ => false,
         }

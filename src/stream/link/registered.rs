@@ -20,8 +20,12 @@ pub(super) struct Held {
     shares: VecDeque<(u64, Arc<Registered>)>,
     /// The number of the last request.
     last: u64,
-    /// How many are done of memory that somebody else has, too, and may wait for.
-    done: u64,
+    /// The memory that was asked for last, by its address.
+    asked: usize,
+    /// Memory whose owner was told to come again.
+    awaited: Vec<usize>,
+    /// What of that is read no more, which its owner has yet to be told.
+    sent: Vec<usize>,
     /// Whether some ended without being carried out.
     has_lost: bool,
 }
@@ -36,13 +40,49 @@ impl Held {
 
     /// A request is done, and with it those before. Whether there were any.
     pub(super) fn release(&mut self, number: u64) -> bool {
-        let count = self.shares.partition_point(|(first, _)| *first <= number);
-        for (_, share) in self.shares.drain(..count).collect::<Vec<_>>() {
-            let ours = |(_, other): &&(u64, Arc<Registered>)| Arc::ptr_eq(other, &share);
-            let ours = self.shares.iter().filter(ours).count() + 1;
-            self.done += u64::from(Arc::strong_count(&share) > ours);
+        let is_done = |(first, _): &(u64, Arc<Registered>)| *first <= number;
+        let mut any = false;
+        while self.shares.front().is_some_and(is_done)
+            && let Some((_, share)) = self.shares.pop_front()
+        {
+            any = true;
+            self.let_go_of(share);
         }
-        count > 0
+        any
+    }
+
+    /// One request less reads this memory. Where it was the last, the owner is to be told, if it is still
+    /// there: memory that was dropped nobody waits for.
+    fn let_go_of(&mut self, share: Arc<Registered>) {
+        let memory = address(&share);
+        let Some(place) = self.awaited.iter().position(|awaited| *awaited == memory) else {
+            return;
+        };
+        if self
+            .shares
+            .iter()
+            .any(|(_, other)| address(other) == memory)
+        {
+            return;
+        }
+        self.awaited.swap_remove(place);
+        if Arc::strong_count(&share) > 1 {
+            self.sent.push(memory);
+        }
+    }
+
+    /// The owner of the memory that was asked for last was told to come again.
+    fn await_asked(&mut self) {
+        if !self.awaited.contains(&self.asked) {
+            self.awaited.push(self.asked);
+        }
+    }
+
+    /// The owner of the memory that was asked for last was told that it is read no more.
+    fn tell_asked(&mut self) {
+        let asked = self.asked;
+        self.awaited.retain(|memory| *memory != asked);
+        self.sent.retain(|memory| *memory != asked);
     }
 
     /// A request is not carried out.
@@ -54,6 +94,11 @@ impl Held {
         let mut shares = self.shares.iter();
         shares.any(|(_, share)| buffer.is_held_by(share))
     }
+}
+
+/// What memory is known by while there is a share of it.
+fn address(share: &Arc<Registered>) -> usize {
+    Arc::as_ptr(share).addr()
 }
 
 impl Link {
@@ -130,6 +175,7 @@ impl Link {
             self.progress();
             self.let_go()?;
         }
+        self.held.asked = address(&buffer.hold());
         match &self.lost {
             Some(error) if self.held.has_lost => Err(ending::of_lost(error)),
             _ => Ok((!self.held.has(buffer)).then_some(())),
@@ -146,14 +192,18 @@ impl Link {
         Ok(())
     }
 
-    /// How many requests are done that read registered memory which somebody may wait for.
-    pub(in crate::stream) fn sent_count(&self) -> u64 {
-        self.held.done
+    /// Notes whether who asked last whether memory was sent was told to come again.
+    pub(in crate::stream) fn note_asked(&mut self, is_blocked: bool) {
+        match is_blocked {
+            true => self.held.await_asked(),
+            false => self.held.tell_asked(),
+        }
     }
 
-    /// Whether registered memory is still being read.
-    pub(in crate::stream) fn is_sending(&self) -> bool {
-        !self.held.shares.is_empty()
+    /// Whether somebody who was told to come again would hear now that memory was sent.
+    pub(in crate::stream) fn has_sent(&self) -> bool {
+        let is_lost = self.lost.is_some() && !self.held.awaited.is_empty();
+        is_lost || !self.held.sent.is_empty()
     }
 }
 
@@ -191,7 +241,16 @@ mod tests {
         held.flush(2);
         assert!(held.has_lost && held.has(&one) && !other.is_busy());
         held.release(3);
-        assert!(!one.is_busy() && held.done == 3);
+        assert!(!one.is_busy());
+    }
+
+    /// As a call that asks for this memory and is told to come again, or not.
+    fn ask(held: &mut Held, buffer: &RegisteredBuffer) {
+        held.asked = address(&buffer.hold());
+        match held.has(buffer) {
+            true => held.await_asked(),
+            false => held.tell_asked(),
+        }
     }
 
     #[test]
@@ -201,10 +260,33 @@ mod tests {
         for buffer in [&one, &one, &other] {
             held.add(buffer.hold());
         }
+        ask(&mut held, &one);
+        ask(&mut held, &other);
         drop(one);
-        assert!(held.release(1) && held.release(2));
-        assert_eq!(held.done, 0);
+        assert!(held.release(2));
+        assert!(held.sent.is_empty());
         assert!(held.release(3) && !held.release(3));
-        assert_eq!(held.done, 1);
+        assert_eq!(held.sent.len(), 1);
+        assert!(held.awaited.is_empty());
+        ask(&mut held, &other);
+        assert!(held.sent.is_empty());
+    }
+
+    #[test]
+    fn each_of_several_that_wait_is_told() {
+        let [one, other] = buffers();
+        let mut held = Held::default();
+        for buffer in [&other, &one, &one] {
+            held.add(buffer.hold());
+        }
+        ask(&mut held, &one);
+        held.release(2);
+        assert!(held.sent.is_empty(), "there is one more");
+        held.release(3);
+        // That of the other, which nobody asked for, is no news to who waits.
+        ask(&mut held, &other);
+        assert_eq!(held.sent.len(), 1);
+        ask(&mut held, &one);
+        assert!(held.sent.is_empty());
     }
 }
