@@ -20,14 +20,18 @@ pub fn tests() -> Vec<Test> {
         rstream_with_calls_that_wait: 100 s,
         rstream_with_calls_that_do_not_wait: 200 s,
         rstream_in_an_event_loop: 200 s,
-        rstream_with_sizes_of_all_kinds: 8000 s,
+        rstream_with_sizes_of_all_kinds: 200 s,
+        rstream_with_all_sizes: 1500 s,
+        rstream_as_it_measures: 8000 s,
         rstream_with_small_buffers: 100 s,
         rstream_with_keepalive: 100 s,
         rstream_over_tcp: 100 s,
         riostream_with_calls_that_wait: 200 s,
         riostream_with_calls_that_do_not_wait: 100 s,
         riostream_in_an_event_loop: 200 s,
-        riostream_with_sizes_of_all_kinds: 8000 s,
+        riostream_with_sizes_of_all_kinds: 200 s,
+        riostream_with_all_sizes: 1500 s,
+        riostream_as_it_measures: 8000 s,
         rcopy: 1500 s,
         rstream_of_c_with_a_stream_without_copies: 200 s,
     ]
@@ -136,24 +140,63 @@ const SERIES: [&str; 9] = [
     "1m_bw     1m      100     1  ",
 ];
 
-/// Sizes of the series with few transfers, and in a full run the series itself.
+/// Some sizes of the series, with few transfers.
 fn run_sizes(program: &str, ports: u16) -> TestResult {
     for (port, (size, count, iterations, line)) in (ports..).zip(SIZES) {
         let options = ["-T", "b", "-S", size, "-C", count, "-I", iterations];
         run(program, port, &options, &[HEADING, line])?;
     }
+    Ok(Outcome::Pass)
+}
+
+/// The sizes of `-S all`: each power of two, and from the second on each half more.
+fn run_all_sizes(program: &str, ports: u16) -> TestResult {
     if !environment::is_full_run() {
-        return Ok(Outcome::Pass);
+        return only_in_a_full_run();
     }
-    run(program, ports, &["-T", "b", "-T", "v"], &SERIES)
+    let others = (7..=22).flat_map(|power| [1 << power, 3 << (power - 1)]);
+    for (port, size) in (ports..).zip([64u32].into_iter().chain(others)) {
+        let size = size.to_string();
+        let options = ["-T", "b", "-T", "v", "-S", &size, "-C", "3", "-I", "2"];
+        run(program, port, &options, &[HEADING, "custom  "])?;
+    }
+    Ok(Outcome::Pass)
+}
+
+/// The series with all its transfers: some minutes for each pair, where the machine does nothing else.
+fn run_series(program: &str, port: u16) -> TestResult {
+    match environment::is_full_run() {
+        true => run(program, port, &["-T", "b", "-T", "v"], &SERIES),
+        false => only_in_a_full_run(),
+    }
+}
+
+fn only_in_a_full_run() -> TestResult {
+    Ok(Outcome::Skip("it takes long: ci/full runs it".to_owned()))
 }
 
 fn rstream_with_sizes_of_all_kinds() -> TestResult {
     run_sizes("rstream", 7215)
 }
 
+fn rstream_with_all_sizes() -> TestResult {
+    run_all_sizes("rstream", 7500)
+}
+
+fn rstream_as_it_measures() -> TestResult {
+    run_series("rstream", 7222)
+}
+
 fn riostream_with_sizes_of_all_kinds() -> TestResult {
     run_sizes("riostream", 7245)
+}
+
+fn riostream_with_all_sizes() -> TestResult {
+    run_all_sizes("riostream", 7540)
+}
+
+fn riostream_as_it_measures() -> TestResult {
+    run_series("riostream", 7252)
 }
 
 fn riostream_with_calls_that_wait() -> TestResult {
