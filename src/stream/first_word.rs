@@ -5,7 +5,7 @@
 //! what comes: siw leaves it unread until more comes. When nothing more does, both sides wait for ever.
 //!
 //! It is asked while somebody waits: a call, a task, or an event loop that looks when the descriptor is
-//! readable. Nobody else would go on without an answer.
+//! readable.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
