@@ -92,14 +92,20 @@ fn a_device_that_only_sysfs_knows_comes_last() {
     assert_eq!(devices[2].driver(), Driver::Mlx5);
 }
 
+/// A device of another network namespace.
+fn elsewhere() -> TwinDevice {
+    TwinDevice {
+        is_elsewhere: true,
+        ..TwinDevice::rxe(0, IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)))
+    }
+}
+
 #[test]
 fn devices_of_another_namespace_are_not_listed() {
-    let mut elsewhere = TwinDevice::rxe(0, IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
-    elsewhere.is_elsewhere = true;
     let own = TwinDevice::rxe(1, IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)));
-    let twin = Twin::with_devices(vec![elsewhere.clone(), own]);
+    let twin = Twin::with_devices(vec![elsewhere(), own]);
     assert_eq!(names(&list(&twin)), ["rxe1"]);
-    let twin = Twin::with_devices(vec![elsewhere]);
+    let twin = Twin::with_devices(vec![elsewhere()]);
     assert!(list(&twin).is_empty());
 
     // Where netlink cannot be asked, sysfs is all that there is.
@@ -118,9 +124,7 @@ fn a_passing_shortage_is_an_error_and_not_a_shorter_list() {
         assert_eq!(error.errno(), Some(libc::EMFILE), "{error}");
     }
     // The question about namespaces, after that which devices there are.
-    let mut elsewhere = TwinDevice::rxe(0, IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
-    elsewhere.is_elsewhere = true;
-    let twin = Twin::with_devices(vec![elsewhere]);
+    let twin = Twin::with_devices(vec![elsewhere()]);
     twin.fail(1, libc::EMFILE, |call| *call == Call::Netlink);
     assert_eq!(
         discovery::list(twin.registry()).unwrap_err().errno(),

@@ -79,6 +79,15 @@ mod tests {
             .has(watched::FIRST_WORD)
     }
 
+    /// The time to ask has come.
+    fn overdue() -> (Readiness, FirstWord) {
+        let readiness = Readiness::new().unwrap();
+        let mut first_word = FirstWord::default();
+        first_word.look(true, &readiness, || panic!("too early"));
+        assert!(wait(&readiness));
+        (readiness, first_word)
+    }
+
     fn is_readable(readiness: &Readiness) -> bool {
         readiness.look("test").unwrap().is_any()
     }
@@ -103,10 +112,7 @@ mod tests {
 
     #[test]
     fn a_word_that_comes_ends_it() {
-        let readiness = Readiness::new().unwrap();
-        let mut first_word = FirstWord::default();
-        first_word.look(true, &readiness, || panic!("too early"));
-        assert!(wait(&readiness));
+        let (readiness, mut first_word) = overdue();
         assert!(first_word.look(false, &readiness, || panic!("it came")));
         assert!(!is_readable(&readiness));
         assert!(first_word.alarm.is_none());
@@ -114,10 +120,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_connection_that_is_lost() {
-        let readiness = Readiness::new().unwrap();
-        let mut first_word = FirstWord::default();
-        first_word.look(true, &readiness, || panic!("too early"));
-        assert!(wait(&readiness));
+        let (readiness, mut first_word) = overdue();
         assert!(!first_word.look(true, &readiness, || false));
         assert!(first_word.alarm.is_none());
         assert!(!is_readable(&readiness));

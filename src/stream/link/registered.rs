@@ -175,7 +175,7 @@ impl Link {
             self.progress();
             self.let_go()?;
         }
-        self.held.asked = address(&buffer.hold());
+        self.held.asked = buffer.identity();
         match &self.lost {
             Some(error) if self.held.has_lost => Err(ending::of_lost(error)),
             _ => Ok((!self.held.has(buffer)).then_some(())),
@@ -246,7 +246,7 @@ mod tests {
 
     /// As a call that asks for this memory and is told to come again, or not.
     fn ask(held: &mut Held, buffer: &RegisteredBuffer) {
-        held.asked = address(&buffer.hold());
+        held.asked = buffer.identity();
         match held.has(buffer) {
             true => held.await_asked(),
             false => held.tell_asked(),
